@@ -1,0 +1,3 @@
+"""Segue: class-incremental semantic segmentation."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The part of Segue that needs no torch: recipes, scenarios, metrics, records, plug-ins."""

@@ -1,0 +1,68 @@
+"""What a data set says about its classes: ids, names, which id is background, which ids are void."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from segue.core.errors import UserError, suggest
+
+IGNORE = 255
+"""The label that no loss and no metric counts."""
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """The classes of a data set. Background and void are not classes: they are listed apart."""
+
+    dataset: str
+    names: dict[int, str]
+    """class id -> name, without background and void"""
+    background: int | None = 0
+    """the id that means "none of the classes", or None when every labelled pixel has a class"""
+    void: tuple[int, ...] = (IGNORE,)
+    """ids that mean "unlabelled" or "do not score\""""
+    _ids: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._ids.update({name: class_id for class_id, name in self.names.items()})
+        reserved = {*self.void, *([] if self.background is None else [self.background])}
+        assert len(self._ids) == len(self.names), "class names are unique"
+        assert not reserved & set(self.names), "background and void are not classes"
+        if len(self.names) > 254:
+            raise UserError(f"{self.dataset}: {len(self.names)} classes; masks are 8 bit, so at most 254.")
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return tuple(self.names)
+
+    @property
+    def known(self) -> frozenset[int]:
+        """Every id that may stand in a mask."""
+        return frozenset({*self.names, *self.void, *([] if self.background is None else [self.background])})
+
+    def resolve(self, name_or_id: str | int) -> int:
+        """The id of a class given by name or by id."""
+        text = str(name_or_id).strip()
+        if text in self._ids:
+            return self._ids[text]
+        if text.lstrip("-").isdigit() and int(text) in self.names:
+            return int(text)
+        raise UserError(
+            f"'{text}' is no class of {self.dataset} (ids {min(self.names)} to {max(self.names)})."
+            + suggest(text, self._ids)
+        )
+
+
+def voc_palette(entries: int = 256) -> list[int]:
+    """The PASCAL VOC colour map as a flat list r, g, b, r, g, b, ... (bits of the id spread over the channels)."""
+    flat: list[int] = []
+    for entry in range(entries):
+        red = green = blue = 0
+        rest = entry
+        for bit in range(7, -1, -1):
+            red |= (rest & 1) << bit
+            green |= (rest >> 1 & 1) << bit
+            blue |= (rest >> 2 & 1) << bit
+            rest >>= 3
+        flat += [red, green, blue]
+    return flat

@@ -1,0 +1,227 @@
+"""The recipe: frozen dataclasses, checked once and strictly. A run is one resolved recipe and nothing else.
+
+`data` and `method.params` belong to the chosen data set and method: they are checked against the `Config` dataclass that
+stands beside each of them (see engine/recipe.py, which builds a recipe from three words).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+
+import yaml
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from segue.core.errors import UserError, suggest
+from segue.core.scenario import FuturePolicy, Mode, VoidPolicy
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ScenarioConfig:
+    """Which classes arrive when, and the labelling policies."""
+
+    dataset: str
+    split: str | list[list[str | int]]
+    """B-I, or the classes of each step"""
+    mode: Mode = "overlapped"
+    void: VoidPolicy = "background"
+    """void pixels in training"""
+    future: FuturePolicy = "ignore"
+    """pixels of unseen classes in a test"""
+    order: str | list[str | int] | None = None
+    """order of arrival: class ids or names, or random-SEED"""
+    manifest: str | None = None
+    """a scenario.json whose images and policies are used instead"""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The network: any timm backbone, or `tiny`."""
+
+    backbone: str = "resnet101"
+    head: Literal["deeplabv3", "lite", "tiny"] = "deeplabv3"
+    output_stride: Literal[8, 16, 32] = 16
+    weights: str | None = None
+    """local state dict of the backbone (safetensors or a weights-only .pth)"""
+    pretrained: bool = False
+    """ask timm's hub for weights"""
+    frozen_stages: Annotated[int, Field(ge=0)] = 0
+    """first stages of the backbone that are never trained"""
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """The method and its own settings."""
+
+    name: str
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """SGD with a poly schedule per iteration, a fresh optimiser each step."""
+
+    lr_first: Positive = 0.01
+    lr_next: Positive = 0.001
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: NonNegative = 1e-4
+    nesterov: bool = True
+    poly_power: NonNegative = 0.9
+    head_factor: Positive = 1.0
+    """learning-rate factor of head and classifier"""
+    layer_factor: Positive = 1.0
+    """learning-rate factor of what a method adds to the network, such as the CAF layer"""
+    clip: Positive | None = 5.0
+    """largest norm of the whole gradient"""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The iteration loop."""
+
+    epochs: Count = 30
+    epochs_next: Count | None = None
+    """epochs of incremental steps, if other than `epochs`"""
+    batch_size: Annotated[int, Field(ge=2)] = 24
+    accumulate: Count = 1
+    """parts that a batch is split into, one after the other, to save memory"""
+    crop: Annotated[int, Field(ge=16)] = 512
+    scale: tuple[Positive, Positive] = (0.5, 2.0)
+    """area range of the random crop, relative to the image"""
+    norm: Literal["frozen", "batch"] = "frozen"
+    """batch norm in incremental steps: running statistics, or those of the batch"""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    channels_last: bool = True
+    workers: Annotated[int, Field(ge=0)] = 2
+    seed: Annotated[int, Field(ge=0)] = 42
+    log_every: Count = 10
+    """iterations per line of log.jsonl"""
+    save_seconds: NonNegative = 60.0
+    """time between checkpoints inside a step"""
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """What is looked at after each step."""
+
+    samples: Annotated[int, Field(ge=0)] = 4
+    """test images whose predictions are kept as pictures"""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A whole recipe."""
+
+    scenario: ScenarioConfig
+    method: MethodConfig
+    data: dict[str, Any] = field(default_factory=dict)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+
+
+def validate(kind: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Check values against a config dataclass; `where` names the section in messages."""
+    _check_keys(kind, values, where)
+    for cls in (kind, *(f for f in get_type_hints(kind).values() if dataclasses.is_dataclass(f))):
+        cls.__pydantic_config__ = STRICT
+    try:
+        return TypeAdapter(kind).validate_python(dict(values))
+    except ValidationError as error:
+        lines = [_sentence(where, problem) for problem in error.errors()]
+        raise UserError("\n".join(dict.fromkeys(lines))) from error
+
+
+def _check_keys(kind: type, values: Mapping[str, Any], where: str) -> None:
+    """Unknown keys, with the nearest valid one (pydantic names them but does not say what was meant)."""
+    hints = get_type_hints(kind)
+    for key, value in values.items():
+        if key not in hints:
+            raise UserError(f"Unknown key '{_dotted(where, key)}'.{suggest(key, hints)}")
+        if dataclasses.is_dataclass(hints[key]):
+            if not isinstance(value, Mapping):
+                raise UserError(f"'{_dotted(where, key)}' is a section: write '{key}: {{key: value}}'.")
+            _check_keys(hints[key], value, _dotted(where, key))
+
+
+def _sentence(where: str, problem: Mapping[str, Any]) -> str:
+    location = [str(part) for part in problem["loc"] if not str(part).startswith(("function-", "constrained-"))]
+    path = _dotted(where, ".".join(location))
+    if problem["type"] == "missing":
+        return f"'{path}' is missing."
+    message = problem["msg"][0].lower() + problem["msg"][1:]
+    return f"'{path}' is {problem['input']!r}: {message}."
+
+
+def _dotted(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` wins; nested mappings are merged key by key."""
+    merged = dict(base)
+    for key, value in over.items():
+        nested = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if nested else value
+    return merged
+
+
+def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
+    """Turn `optim.lr_next=0.001` words into nested mappings; values are read as YAML."""
+    nested: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not all(key.split(".")):
+            raise UserError(f"'{word}' is not understood: settings are written section.key=value.")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise UserError(f"'{word}': the value is not valid YAML.") from error
+        if key == "scenario.split":
+            value = value if isinstance(value, list) else text
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        nested = merge(nested, value)
+    return nested
+
+
+def as_dict(config: RunConfig) -> dict[str, Any]:
+    return dataclasses.asdict(config)
+
+
+def to_yaml(config: RunConfig) -> str:
+    """A resolved recipe as YAML, in the order of the sections."""
+    sections = []
+    for name, section in as_dict(config).items():
+        plain = json.loads(json.dumps(section))  # tuples become lists
+        text = yaml.safe_dump({name: plain}, sort_keys=False, default_flow_style=False, allow_unicode=True)
+        sections.append(text)
+    return "".join(sections)
+
+
+def recipe_hash(config: RunConfig) -> str:
+    return "sha256:" + hashlib.sha256(json.dumps(as_dict(config), sort_keys=True).encode()).hexdigest()
+
+
+def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str = "") -> list[str]:
+    """Lines `key: stored -> wanted` for everything in which two recipes differ."""
+    lines: list[str] = []
+    for key in dict.fromkeys([*stored, *wanted]):
+        path, a, b = _dotted(where, key), stored.get(key), wanted.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            lines += differences(a, b, path)
+        elif json.dumps(a) != json.dumps(b):
+            lines.append(f"{path}: {a!r} -> {b!r}")
+    return lines

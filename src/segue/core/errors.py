@@ -1,0 +1,21 @@
+"""One kind of error for everything that a user can mend."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Bad input. The message is one or more sentences for the user; the command line shows it without a traceback."""
+
+
+def suggest(word: str, choices: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the nearest choice, or the list of choices if nothing is near."""
+    choices = [str(choice) for choice in choices]
+    near = difflib.get_close_matches(str(word), choices, n=1, cutoff=0.5)
+    if near:
+        return f" Did you mean '{near[0]}'?"
+    if len(choices) <= 20:
+        return f" Valid: {', '.join(choices)}." if choices else ""
+    return ""

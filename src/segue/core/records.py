@@ -1,0 +1,149 @@
+"""Results are files: what a run writes, and how it is read again. Every table and picture is made from these alone.
+
+A run folder holds `recipe.yaml` (resolved), `scenario.json` (the manifest), `log.jsonl`, `steps/<k>.json` (one record
+per step), `samples/` (pictures of a few test images) and `checkpoints/`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import yaml
+
+from segue.core.errors import UserError
+
+RECORD_FORMAT = "segue-record-1"
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
+    """Write a file whole or not at all: a temporary file beside it, synced, then renamed."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"Cannot write {path}: {error.strerror or error}. Nothing was changed there.") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, document: Any) -> None:
+    with atomic_file(path) as file:
+        file.write((json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What is known after one step. `confusion` is rows truth, columns prediction, channel 0 background."""
+
+    run: str
+    method: str
+    dataset: str
+    step: int
+    classes: tuple[str, ...]
+    """names of the model's channels, background first"""
+    groups: tuple[tuple[str, ...], ...]
+    """names of the classes that arrive at each step of the split"""
+    confusion: tuple[tuple[int, ...], ...]
+    policy: dict[str, str]
+    seed: int
+    versions: dict[str, str]
+    recipe_hash: str
+    losses: dict[str, float]
+    """mean of each loss term over the last epoch of the step"""
+    seconds: dict[str, float]
+    """train and eval wall time"""
+    peak_memory: int
+    """bytes: device peak on CUDA, resident-set peak of the process elsewhere"""
+    images: dict[str, int]
+    """how many images trained and tested the step"""
+    parameters: dict[str, int]
+    """trainable and total parameters of the model"""
+    offline: bool = False
+    format: str = field(default=RECORD_FORMAT)
+
+    @property
+    def matrix(self) -> np.ndarray:
+        return np.array(self.confusion, dtype=np.int64)
+
+    def write(self, folder: str | Path) -> None:
+        write_json(Path(folder) / "steps" / f"{self.step}.json", dataclasses.asdict(self))
+
+
+def read_record(path: str | Path) -> StepRecord:
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        if document.pop("format", None) != RECORD_FORMAT:
+            raise UserError(f"{path} is not a step record of this version ({RECORD_FORMAT}).")
+        for name in ("groups", "confusion"):
+            document[name] = tuple(tuple(row) for row in document[name])
+        return StepRecord(**document | {"classes": tuple(document["classes"])})
+    except OSError as error:
+        raise UserError(f"Cannot read the record {path}: {error.strerror}.") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} is not a step record: {error}.") from error
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run folder as its readers see it."""
+
+    folder: Path
+    recipe: dict[str, Any]
+    steps: tuple[StepRecord, ...]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def method(self) -> str:
+        return str(self.recipe["method"]["name"])
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.steps) and len(self.steps) == (1 if self.steps[0].offline else len(self.steps[0].groups))
+
+
+def read_run(folder: str | Path) -> RunRecord:
+    """Read the recipe and the records of the steps that are finished so far."""
+    folder = Path(folder)
+    recipe = read_yaml(folder / "recipe.yaml") if (folder / "recipe.yaml").is_file() else None
+    if recipe is None:
+        raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")
+    paths = sorted((folder / "steps").glob("*.json"), key=lambda path: int(path.stem) if path.stem.isdigit() else -1)
+    records = tuple(read_record(path) for path in paths)
+    if [record.step for record in records] != list(range(len(records))):
+        raise UserError(f"{folder}/steps should hold 0.json, 1.json, ... but holds {[p.name for p in paths]}.")
+    return RunRecord(folder, recipe, records)
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """A YAML file whose top level is a mapping."""
+    try:
+        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(document, dict):
+        raise UserError(f"{path} should hold 'section: {{key: value}}' entries, not {type(document).__name__}.")
+    return document

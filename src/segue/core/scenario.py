@@ -1,0 +1,246 @@
+"""Which classes arrive when, which images train each step, and what a mask's ids become.
+
+Everything here is a pure function of class sets and policies: no files, no torch. The rules are those of the
+benchmark protocol (docs/protocol.md): *overlapped* takes every image with a new class; *disjoint* also demands that no
+class of a later step is present; *sequential* takes the disjoint images and keeps the labels of old classes.
+Labels are canonical: 0 is background ("none of the seen classes"), then the classes in order of arrival, 255 is ignored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from segue.core.classes import IGNORE, ClassTable
+from segue.core.errors import UserError
+
+Mode = Literal["overlapped", "disjoint", "sequential"]
+VoidPolicy = Literal["background", "ignore"]
+FuturePolicy = Literal["ignore", "background"]
+Split = str | Sequence[Sequence[str | int]]
+
+MANIFEST_FORMAT = "segue-scenario-1"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One increment: the class ids that arrive and those that are already known (no background)."""
+
+    index: int
+    new: tuple[int, ...]
+    old: tuple[int, ...] = ()
+
+    @property
+    def first(self) -> bool:
+        return self.index == 0
+
+    @property
+    def seen(self) -> tuple[int, ...]:
+        return self.old + self.new
+
+    @property
+    def num_old(self) -> int:
+        """Channels of the model before this step, background included (1 at step 0: background alone)."""
+        return 1 + len(self.old)
+
+    @property
+    def num_channels(self) -> int:
+        return 1 + len(self.seen)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A sequence of steps over the classes of one data set, with the policies that decide every label."""
+
+    classes: ClassTable
+    groups: tuple[tuple[int, ...], ...]
+    """class ids that arrive at each step of the split"""
+    mode: Mode = "overlapped"
+    void: VoidPolicy = "background"
+    """what void pixels become in training; they are never scored"""
+    future: FuturePolicy = "ignore"
+    """what pixels of classes not yet seen become in a test"""
+    offline: bool = False
+    """all groups at once in a single step (the Joint upper bound)"""
+
+    def __post_init__(self) -> None:
+        if not self.groups:
+            raise UserError("A scenario needs at least one step.")
+        seen: set[int] = set()
+        for index, group in enumerate(self.groups):
+            if not group:
+                raise UserError(f"Step {index} of the split has no class.")
+            for class_id in group:
+                if class_id in seen:
+                    raise UserError(f"Class '{self.classes.names[class_id]}' (id {class_id}) stands twice in the split.")
+                seen.add(class_id)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        groups = (sum(self.groups, ()),) if self.offline else self.groups
+        return tuple(Step(k, group, sum(groups[:k], ())) for k, group in enumerate(groups))
+
+    def __len__(self) -> int:
+        return 1 if self.offline else len(self.groups)
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def __getitem__(self, item):
+        return self.steps[item]
+
+    def channel_names(self, step: Step) -> tuple[str, ...]:
+        return ("background", *(self.classes.names[class_id] for class_id in step.seen))
+
+    def select(self, step: Step, present: np.ndarray, split: Literal["train", "test"] = "train") -> np.ndarray:
+        """Indices of the images that belong to a step. `present[i, c]` says whether id c occurs in image i."""
+        if split == "test":
+            return np.flatnonzero(present[:, step.seen].any(axis=1))
+        chosen = present[:, step.new].any(axis=1)
+        if self.mode != "overlapped":
+            future = [class_id for class_id in self.classes.ids if class_id not in step.seen]
+            chosen &= ~present[:, future].any(axis=1)
+        return np.flatnonzero(chosen)
+
+    def selects(self, step: Step, present: Collection[int], split: Literal["train", "test"] = "train") -> bool:
+        """Whether one image with these class ids belongs to a step."""
+        row = np.zeros((1, 256), dtype=bool)
+        row[0, list(present)] = True
+        return len(self.select(step, row, split)) == 1
+
+    def label_table(self, step: Step, split: Literal["train", "test"] = "train") -> np.ndarray:
+        """256 labels, one per mask id: `labels = table[mask]` relabels a mask."""
+        channel = {class_id: index for index, class_id in enumerate(step.seen, start=1)}
+        table = np.full(256, IGNORE, dtype=np.uint8)
+        if self.classes.background is not None:
+            table[self.classes.background] = 0
+        for class_id in self.classes.ids:
+            if class_id not in channel:
+                test_label = 0 if self.future == "background" else IGNORE
+                table[class_id] = 0 if split == "train" else test_label
+            elif split == "test" or class_id in step.new or self.mode == "sequential":
+                table[class_id] = channel[class_id]
+            else:
+                table[class_id] = 0
+        for void_id in self.classes.void:
+            table[void_id] = 0 if split == "train" and self.void == "background" else IGNORE
+        return table
+
+
+def make_scenario(
+    classes: ClassTable,
+    split: Split,
+    mode: Mode = "overlapped",
+    void: VoidPolicy = "background",
+    future: FuturePolicy = "ignore",
+    order: Sequence[str | int] | str | None = None,
+    offline: bool = False,
+) -> Scenario:
+    """Build a scenario from a split such as "15-5", "cat,dog/person" or [["cat", "dog"], [15]]."""
+    ordered = class_order(classes, order)
+    groups = parse_split(classes, split, ordered)
+    return Scenario(classes, groups, mode, void, future, offline)
+
+
+def class_order(classes: ClassTable, order: Sequence[str | int] | str | None) -> tuple[int, ...]:
+    """Class ids in order of arrival: as the data set has them, as listed, or "random-SEED"."""
+    if order is None:
+        return classes.ids
+    if isinstance(order, str) and (match := re.fullmatch(r"random-(\d+)", order.strip())):
+        shuffled = list(classes.ids)
+        random.Random(int(match[1])).shuffle(shuffled)
+        return tuple(shuffled)
+    if isinstance(order, str):
+        order = [word for word in order.split(",") if word.strip()]
+    ids = tuple(classes.resolve(entry) for entry in order)
+    if doubled := [classes.names[i] for i in dict.fromkeys(ids) if ids.count(i) > 1]:
+        raise UserError(f"Class '{doubled[0]}' stands twice in the class order.")
+    if missing := [classes.names[i] for i in classes.ids if i not in ids]:
+        raise UserError(f"The class order lacks {len(missing)} classes of {classes.dataset}, e.g. '{missing[0]}'.")
+    return ids
+
+
+def parse_split(classes: ClassTable, split: Split, ordered: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Class ids per step. "B-I" takes B classes first, then I at a time; a last step takes what is left."""
+    total = len(ordered)
+    if not isinstance(split, str | int):
+        return tuple(tuple(classes.resolve(entry) for entry in group) for group in split)
+    text = str(split).strip()
+    if text == "offline":
+        return (tuple(ordered),)
+    if text.isdigit():  # MiB's task "50" means 50-50
+        text = f"{text}-{text}"
+    if re.fullmatch(r"\d+-\d+s", text):  # MiB's "15-5s": the same classes, one at a time
+        text = text.split("-")[0] + "-1"
+    match = re.fullmatch(r"(\d+)-(\d+)", text)
+    if not match:
+        if "/" not in text and "," not in text and text not in classes.names.values():
+            raise UserError(
+                f"Split '{text}' is not understood. Write B-I (such as 15-5: 15 classes first, then 5 at a time)"
+                " or list the classes of each step: 'cat,dog/person'."
+            )
+        words = [[word for word in group.split(",") if word.strip()] for group in text.split("/")]
+        return tuple(tuple(classes.resolve(word) for word in group) for group in words)
+    base, increment = int(match[1]), int(match[2])
+    if not 1 <= base <= total:
+        raise UserError(f"Split '{text}' starts with {base} classes, but {classes.dataset} has {total}.")
+    if base < total and not 1 <= increment <= total - base:
+        raise UserError(f"Split '{text}' adds {increment} classes, but after the first {base} only {total - base} are left.")
+    starts = [0, *range(base, total, max(increment, 1)), total]
+    return tuple(tuple(ordered[a:b]) for a, b in zip(starts[:-1], starts[1:], strict=True))
+
+
+def manifest(scenario: Scenario, train_keys: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """A scenario as a readable document: classes by name, image keys per step, policies and a hash."""
+    names = scenario.classes.names
+    document: dict[str, Any] = {
+        "format": MANIFEST_FORMAT,
+        "dataset": scenario.classes.dataset,
+        "policy": {"mode": scenario.mode, "void": scenario.void, "future": scenario.future},
+        "offline": scenario.offline,
+        "groups": [[names[class_id] for class_id in group] for group in scenario.groups],
+        "steps": [
+            {"step": step.index, "new": [names[i] for i in step.new], "images": len(keys), "train": list(keys)}
+            for step, keys in zip(scenario, train_keys, strict=True)
+        ],
+    }
+    return document | {"hash": manifest_hash(document)}
+
+
+def manifest_hash(document: dict[str, Any]) -> str:
+    body = {key: value for key, value in document.items() if key != "hash"}
+    return "sha256:" + hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def from_manifest(document: dict[str, Any], classes: ClassTable) -> tuple[Scenario, tuple[tuple[str, ...], ...]]:
+    """The scenario of a manifest and the image keys that train each of its steps."""
+    if document.get("format") != MANIFEST_FORMAT:
+        raise UserError(f"Not a scenario manifest: 'format' is {document.get('format')!r}, expected '{MANIFEST_FORMAT}'.")
+    if document.get("hash") != manifest_hash(document):
+        raise UserError("The manifest's hash does not match its content: it was edited or damaged. Write it anew.")
+    if document["dataset"] != classes.dataset:
+        raise UserError(f"The manifest is for data set '{document['dataset']}', the recipe asks for '{classes.dataset}'.")
+    groups = tuple(tuple(classes.resolve(name) for name in group) for group in document["groups"])
+    scenario = Scenario(classes, groups, **document["policy"], offline=document["offline"])
+    return scenario, tuple(tuple(step["train"]) for step in document["steps"])
+
+
+def read_manifest(path: str | Path) -> dict[str, Any]:
+    """Read a manifest file; what it says is checked by `from_manifest`."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"Cannot read the manifest {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(document, dict):
+        raise UserError(f"{path} is not a scenario manifest (a JSON object).")
+    return document

@@ -1,0 +1,1 @@
+"""Images and masks: data sets, class index, step data, transforms."""

@@ -1,0 +1,61 @@
+"""The contract of a data set: images with masks in its own class ids. It knows nothing of steps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from segue.core.classes import ClassTable
+
+DataSplit = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image and its mask as the annotator drew it."""
+
+    key: str
+    image: np.ndarray
+    """uint8, height x width x 3"""
+    mask: np.ndarray
+    """uint8 class ids, height x width"""
+
+
+class SegDataset(ABC):
+    """One split of a data set. Subclasses are final, have a `Config` dataclass, and are built as `Cls(config, split)`."""
+
+    Config: ClassVar[type]
+    """frozen dataclass: the keys of the recipe's `data` section"""
+    about: ClassVar[str]
+    """one line for `segue list datasets`"""
+    protocol: ClassVar[dict[str, Any]]
+    """the training protocol: recipe sections that differ from the defaults"""
+    classes: ClassTable
+
+    @abstractmethod
+    def __init__(self, config: Any, split: DataSplit) -> None: ...
+
+    @property
+    @abstractmethod
+    def keys(self) -> tuple[str, ...]:
+        """Unique, stable names of the images, in order."""
+
+    @abstractmethod
+    def read(self, index: int) -> Sample:
+        """Image and mask; a file that cannot be used raises `UserError` naming it."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Changes whenever the content may have changed; the class index is cached under it."""
+
+    def check(self, index: int) -> np.ndarray:
+        """The ids in one mask (a row of 256 bools), after checking that image and mask are usable."""
+        row = np.zeros(256, dtype=bool)
+        row[np.unique(self.read(index).mask)] = True
+        return row
+
+    def __len__(self) -> int:
+        return len(self.keys)
