@@ -45,7 +45,7 @@ class ClassTable:
         text = str(name_or_id).strip()
         if text in self._ids:
             return self._ids[text]
-        if text.lstrip("-").isdigit() and int(text) in self.names:
+        if text.isdecimal() and int(text) in self.names:
             return int(text)
         raise UserError(
             f"'{text}' is no class of {self.dataset} (ids {min(self.names)} to {max(self.names)})."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
@@ -22,6 +23,9 @@ from segue.core.scenario import FuturePolicy, Mode, VoidPolicy
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+
+UNION_MEMBER = re.compile(r"(str|int|float|bool)|(function|constrained)-.*|\w+\[.*\]")
+"""how pydantic names the member of a union that it tried: no part of a key"""
 
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
 T = TypeVar("T")
@@ -157,7 +161,7 @@ def _check_keys(kind: type, values: Mapping[str, Any], where: str) -> None:
 
 
 def _sentence(where: str, problem: Mapping[str, Any]) -> str:
-    location = [str(part) for part in problem["loc"] if not str(part).startswith(("function-", "constrained-"))]
+    location = [str(part) for part in problem["loc"] if not UNION_MEMBER.fullmatch(str(part))]
     path = _dotted(where, ".".join(location))
     if problem["type"] == "missing":
         return f"'{path}' is missing."
@@ -187,10 +191,10 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
             raise UserError(f"'{word}' is not understood: settings are written section.key=value.")
         try:
             value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2020-13-45
             raise UserError(f"'{word}': the value is not valid YAML.") from error
         if key == "scenario.split":
-            value = value if isinstance(value, list) else text
+            value = value if isinstance(value, list | str) else text
         for part in reversed(key.split(".")):
             value = {part: value}
         nested = merge(nested, value)

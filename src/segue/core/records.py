@@ -27,10 +27,10 @@ RECORD_FORMAT = "segue-record-1"
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     """Write a file whole or not at all: a temporary file beside it, synced, then renamed."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    path, temporary = Path(path), None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
@@ -40,7 +40,8 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise UserError(f"Cannot write {path}: {error.strerror or error}. Nothing was changed there.") from error
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
 
 
 def write_json(path: str | Path, document: Any) -> None:
@@ -142,7 +143,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"Cannot read {path}: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(document, dict):
         raise UserError(f"{path} should hold 'section: {{key: value}}' entries, not {type(document).__name__}.")

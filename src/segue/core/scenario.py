@@ -15,12 +15,12 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from segue.core.classes import IGNORE, ClassTable
-from segue.core.errors import UserError
+from segue.core.errors import UserError, suggest
 
 Mode = Literal["overlapped", "disjoint", "sequential"]
 VoidPolicy = Literal["background", "ignore"]
@@ -72,6 +72,10 @@ class Scenario:
     """all groups at once in a single step (the Joint upper bound)"""
 
     def __post_init__(self) -> None:
+        for word, kind in (("mode", Mode), ("void", VoidPolicy), ("future", FuturePolicy)):
+            value = getattr(self, word)
+            if value not in get_args(kind):
+                raise UserError(f"'{value}' is no policy for '{word}'.{suggest(value, get_args(kind))}")
         if not self.groups:
             raise UserError("A scenario needs at least one step.")
         seen: set[int] = set()
@@ -172,6 +176,8 @@ def parse_split(classes: ClassTable, split: Split, ordered: Sequence[int]) -> tu
     """Class ids per step. "B-I" takes B classes first, then I at a time; a last step takes what is left."""
     total = len(ordered)
     if not isinstance(split, str | int):
+        if any(isinstance(group, str | int) for group in split):
+            raise UserError("A split lists the classes of each step, such as [[cat, dog], [person]].")
         return tuple(tuple(classes.resolve(entry) for entry in group) for group in split)
     text = str(split).strip()
     if text == "offline":

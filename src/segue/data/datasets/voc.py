@@ -1,0 +1,114 @@
+"""PASCAL VOC 2012 in its original layout: JPEGImages, palette masks, ImageSets/Segmentation lists.
+
+With SBD's SegmentationClassAug and train_aug.txt beside them, training uses those 10,582 images, as the papers do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from segue.core.classes import ClassTable
+from segue.core.errors import UserError
+from segue.data.datasets.base import DataSplit, Sample, SegDataset
+from segue.data.images import check_pair, read_image, read_mask
+
+CLASSES = (
+    "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant"
+    " sheep sofa train tvmonitor"
+).split()
+
+
+@dataclass(frozen=True)
+class Config:
+    root: str
+    """the folder VOC2012, or one that holds VOCdevkit/VOC2012"""
+    train_list: str = "auto"
+    """a list in ImageSets/Segmentation; auto: train_aug if it and SegmentationClassAug are there, else train"""
+
+
+class Voc(SegDataset):
+    """20 classes in alphabetical order, 0 background, 255 void."""
+
+    Config = Config
+    about = "PASCAL VOC 2012, 20 classes and background (data.root=FOLDER; SBD's extra masks when present)"
+    protocol = {
+        "model": {"backbone": "resnet101", "head": "deeplabv3", "output_stride": 16},
+        "optim": {"lr_first": 0.01, "lr_next": 0.001},
+        "train": {"epochs": 30, "batch_size": 24, "crop": 512, "scale": (0.5, 2.0)},
+    }
+    classes = ClassTable("voc", dict(enumerate(CLASSES, start=1)), background=0, void=(255,))
+
+    def __init__(self, config: Config, split: DataSplit) -> None:
+        root = find_root(Path(config.root).expanduser())
+        lists = root / "ImageSets" / "Segmentation"
+        augmented = (root / "SegmentationClassAug").is_dir() and (lists / "train_aug.txt").is_file()
+        name = config.train_list if config.train_list != "auto" else ("train_aug" if augmented else "train")
+        uses_sbd = split == "train" and name == "train_aug"
+        self._images = root / "JPEGImages"
+        self._masks = root / ("SegmentationClassAug" if uses_sbd else "SegmentationClass")
+        self._keys = read_list(lists / f"{name if split == 'train' else 'val'}.txt")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self._keys
+
+    def _paths(self, index: int) -> tuple[Path, Path]:
+        key = self._keys[index]
+        return self._images / f"{key}.jpg", self._masks / f"{key}.png"
+
+    def read(self, index: int) -> Sample:
+        image_path, mask_path = self._paths(index)
+        return Sample(self._keys[index], read_image(image_path), read_mask(mask_path))
+
+    def check(self, index: int) -> np.ndarray:
+        return check_pair(*self._paths(index), self.classes)
+
+    def fingerprint(self) -> str:
+        """Names, sizes and times of all files: cheap, and any change of a file changes it."""
+        digest = hashlib.sha256(f"voc {self._masks}".encode())
+        for index in range(len(self)):
+            for path in self._paths(index):
+                try:
+                    stat = path.stat()
+                    digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+                except OSError:
+                    digest.update(f"{path.name} missing\n".encode())
+        return digest.hexdigest()
+
+
+def find_root(folder: Path) -> Path:
+    """The VOC2012 folder itself, given it or one of its parents."""
+    for candidate in (folder, folder / "VOC2012", folder / "VOCdevkit" / "VOC2012"):
+        if (candidate / "JPEGImages").is_dir():
+            return candidate
+    if not folder.is_dir():
+        raise UserError(f"The data folder {folder} does not exist. Set data.root to the folder VOC2012.")
+    raise UserError(
+        f"{folder} is not a VOC 2012 folder: it holds neither JPEGImages nor VOCdevkit/VOC2012/JPEGImages."
+        " Set data.root to the folder VOC2012."
+    )
+
+
+def read_list(path: Path) -> tuple[str, ...]:
+    """The first word of each line, every one a plain file name without folder."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError(f"The image list {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"The image list {path} is not a text file.") from error
+    # SBD's lists name files ("/JPEGImages/x.jpg /SegmentationClassAug/x.png"), VOC's name ids.
+    keys = tuple(Path(line.split()[0]).stem if "/" in line else line.split()[0] for line in lines if line.strip())
+    if not keys:
+        raise UserError(f"The image list {path} is empty.")
+    if len(set(keys)) < len(keys):
+        doubled = next(key for key in keys if keys.count(key) > 1)
+        raise UserError(f"The image list {path} names '{doubled}' twice.")
+    return keys
+
+
+DATASET = Voc

@@ -1,0 +1,91 @@
+"""Reading image and mask files, with a sentence for whatever can be wrong with them."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from segue.core.classes import ClassTable
+from segue.core.errors import UserError
+
+
+def _open(path: Path) -> Image.Image:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return Image.open(path)
+
+
+def _fail(path: Path, error: Exception) -> UserError:
+    if isinstance(error, FileNotFoundError):
+        return UserError(f"{path} is missing.")
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        return UserError(f"{path} is too large to be decoded safely: {error}.")
+    if isinstance(error, UnidentifiedImageError):
+        return UserError(f"{path} is not an image that can be read.")
+    return UserError(f"{path} cannot be read: {error}. The file may be truncated or damaged.")
+
+
+READ_ERRORS = (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning)
+
+
+def read_image(path: Path) -> np.ndarray:
+    """uint8 RGB, height x width x 3."""
+    try:
+        with _open(path) as image:
+            return np.asarray(image.convert("RGB"))
+    except READ_ERRORS as error:
+        raise _fail(path, error) from error
+
+
+def read_mask(path: Path) -> np.ndarray:
+    """uint8 ids, height x width: the indices of a palette or grey PNG, never its colours."""
+    try:
+        with _open(path) as image:
+            if image.mode not in ("P", "L"):
+                raise UserError(f"{path} is a mask of mode {image.mode}; masks are 8-bit palette or grey images.")
+            return np.asarray(image)
+    except READ_ERRORS as error:
+        if isinstance(error, UserError):
+            raise
+        raise _fail(path, error) from error
+
+
+def check_image(path: Path) -> tuple[int, int]:
+    """Width and height of an image whose whole file can be decoded."""
+    try:
+        with _open(path) as image:
+            size = image.size
+            image.draft("RGB", (size[0] // 8 or 1, size[1] // 8 or 1))  # JPEG: the whole stream, an eighth of the pixels
+            image.load()
+            return size
+    except READ_ERRORS as error:
+        raise _fail(path, error) from error
+
+
+def check_pair(image_path: Path, mask_path: Path, classes: ClassTable) -> np.ndarray:
+    """The ids present in a mask (256 bools); raises if image or mask cannot be used for training."""
+    if not mask_path.is_file():
+        raise UserError(f"{image_path} has no mask: {mask_path} is missing.")
+    width, height = check_image(image_path)
+    mask = read_mask(mask_path)
+    if mask.shape != (height, width):
+        raise UserError(
+            f"{mask_path} is {mask.shape[1]} x {mask.shape[0]} pixels but its image {image_path} is {width} x {height}."
+        )
+    present = np.bincount(mask.ravel(), minlength=256) > 0
+    unknown = sorted(set(np.flatnonzero(present).tolist()) - classes.known)
+    if unknown:
+        raise UserError(
+            f"{mask_path} holds the value {unknown[0]}, which is no class id of {classes.dataset}"
+            f" (classes {min(classes.ids)} to {max(classes.ids)}{_special(classes)})."
+        )
+    return present
+
+
+def _special(classes: ClassTable) -> str:
+    background = "" if classes.background is None else f", background {classes.background}"
+    void = f", void {', '.join(map(str, classes.void))}" if classes.void else ""
+    return background + void

@@ -1,0 +1,85 @@
+"""Which classes are in which image: read once, in parallel, and kept under a fingerprint of the content.
+
+The same pass checks every file, so that bad data stops a run before it trains.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from segue.core.errors import UserError
+from segue.core.records import atomic_file
+from segue.data.datasets.base import SegDataset
+
+SHOWN_PROBLEMS = 5
+
+
+def class_index(dataset: SegDataset, advance: Callable[[int, int], None] | None = None) -> np.ndarray:
+    """`present[i, c]`: id c occurs in image i. `advance(done, total)` is called as images are read."""
+    path = cache_folder() / "index" / f"{_digest(dataset.fingerprint())}.npy"
+    stored = _load(path, len(dataset))
+    if stored is not None:
+        return stored
+    present = np.zeros((len(dataset), 256), dtype=bool)
+    problems: list[str] = []
+
+    def check(index: int) -> tuple[np.ndarray | None, str]:
+        try:
+            return dataset.check(index), ""
+        except UserError as error:
+            return None, str(error)
+
+    # Threads suffice: decoders release the interpreter lock.
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for index, (row, problem) in enumerate(pool.map(check, range(len(dataset)))):
+            if row is None:
+                problems.append(problem)
+            else:
+                present[index] = row
+            if advance is not None:
+                advance(index + 1, len(dataset))
+    if problems:
+        raise UserError(_summary(problems))
+    _store(path, present)
+    return present
+
+
+def cache_folder() -> Path:
+    """Where derived files are kept: $SEGUE_CACHE, or the user's cache folder."""
+    if "SEGUE_CACHE" in os.environ:
+        return Path(os.environ["SEGUE_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "segue"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _load(path: Path, length: int) -> np.ndarray | None:
+    try:
+        stored = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None  # absent or damaged: built anew
+    fits = isinstance(stored, np.ndarray) and stored.dtype == np.uint8 and stored.shape == (length, 32)
+    return np.unpackbits(stored, axis=1).astype(bool) if fits else None
+
+
+def _store(path: Path, present: np.ndarray) -> None:
+    try:
+        with atomic_file(path) as file:
+            np.save(file, np.packbits(present, axis=1))
+    except UserError:
+        pass  # a cache that cannot be written only costs time
+
+
+def _summary(problems: list[str]) -> str:
+    lines = problems[:SHOWN_PROBLEMS]
+    if len(problems) > SHOWN_PROBLEMS:
+        lines.append(f"... and {len(problems) - SHOWN_PROBLEMS} more files with problems.")
+    return "\n".join(lines)

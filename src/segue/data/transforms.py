@@ -1,0 +1,41 @@
+"""Paired transforms of image and labels (torchvision v2), uint8 in and out; the model normalises on its device.
+
+Training: random resized crop by area (a crop larger than the image is rejected, so it never zooms out), then a
+horizontal flip. Testing: shorter side to the crop size, centre crop; scores are taken on that crop.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchvision import tv_tensors
+from torchvision.transforms import InterpolationMode, v2
+
+
+
+def train_transform(crop: int, scale: tuple[float, float]) -> v2.Transform:
+    return v2.Compose(
+        [
+            v2.RandomResizedCrop(crop, scale=scale, ratio=(3 / 4, 4 / 3), interpolation=InterpolationMode.BILINEAR, antialias=True),
+            v2.RandomHorizontalFlip(0.5),
+        ]
+    )
+
+
+def test_transform(crop: int) -> v2.Transform:
+    return v2.Compose(
+        [v2.Resize(crop, interpolation=InterpolationMode.BILINEAR, antialias=True), v2.CenterCrop(crop)]
+    )
+
+
+def apply(transform: v2.Transform, image: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Transform image and labels together; labels are resized by nearest neighbour, padding is ignored."""
+    paired = (
+        tv_tensors.Image(torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))),
+        tv_tensors.Mask(torch.from_numpy(np.ascontiguousarray(labels))),
+    )
+    new_image, new_labels = transform(*paired)
+    return new_image.as_subclass(Tensor), new_labels.as_subclass(Tensor)
+
+

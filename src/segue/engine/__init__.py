@@ -1,0 +1,1 @@
+"""Runs: recipes, the step loop, the iteration loop, evaluation, checkpoints."""

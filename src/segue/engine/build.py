@@ -1,0 +1,129 @@
+"""From a recipe to the things that a run needs: data sets, scenario, images of each step, method with model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from segue.core import plugins
+from segue.core.config import RunConfig, validate
+from segue.core.errors import UserError
+from segue.core.scenario import Scenario, from_manifest, make_scenario, read_manifest
+from segue.core.scenario import manifest as make_manifest
+from segue.data.datasets.base import SegDataset
+from segue.data.index import class_index
+from segue.data.steps import Batch, Batches, BatchPlan, StepData, TestPlan
+from segue.data.transforms import test_transform, train_transform
+from segue.engine.progress import Display
+from segue.engine.runtime import derive_seed, seed_all
+from segue.methods.base import Method
+from segue.models.segmenter import Segmenter
+
+
+@dataclass(frozen=True)
+class Data:
+    """The data of a run: which images train and test each step, and how they become batches."""
+
+    config: RunConfig
+    scenario: Scenario
+    train_set: SegDataset
+    test_set: SegDataset
+    train_images: tuple[np.ndarray, ...]
+    test_images: tuple[np.ndarray, ...]
+    test_present: np.ndarray
+    """class index of the test images"""
+
+    def train_batches(self, step_index: int, device: torch.device, start: int = 0, epochs: int | None = None) -> Batches:
+        """The step's batches from iteration `start` on."""
+        train, step = self.config.train, self.scenario[step_index]
+        data = StepData(
+            self.train_set,
+            self.train_images[step_index],
+            self.scenario.label_table(step, "train"),
+            train_transform(train.crop, train.scale),
+        )
+        if epochs is None:
+            epochs = train.epochs if step.first else train.epochs_next or train.epochs
+        plan = BatchPlan(len(data), train.batch_size, epochs, (train.seed, step_index))
+        return Batches(data, plan, device, train.workers, start)
+
+    def test_batches(self, step_index: int, device: torch.device) -> Batches:
+        """The step's test images, once each, in order."""
+        data, train = self._test_data(step_index, self.test_images[step_index]), self.config.train
+        return Batches(data, TestPlan(len(data), train.batch_size), device, train.workers)
+
+    def sample_batch(self, images: np.ndarray, device: torch.device) -> Batch:
+        """Some test images with the labels of the last step, as one batch."""
+        data = self._test_data(len(self.scenario) - 1, images)
+        return next(iter(Batches(data, TestPlan(len(data), len(data)), device)))
+
+    def _test_data(self, step_index: int, images: np.ndarray) -> StepData:
+        table = self.scenario.label_table(self.scenario[step_index], "test")
+        return StepData(self.test_set, images, table, test_transform(self.config.train.crop))
+
+    def manifest(self) -> dict:
+        keys = self.train_set.keys
+        return make_manifest(self.scenario, [[keys[i] for i in images] for images in self.train_images])
+
+
+def build_data(config: RunConfig, display: Display) -> Data:
+    """Open and check the data; raises before anything is trained or written."""
+    kind: type[SegDataset] = plugins.find("dataset", config.scenario.dataset)
+    options = validate(kind.Config, config.data, "data")
+    train_set, test_set = kind(options, "train"), kind(options, "test")
+    scenario, keys = _scenario(config, train_set)
+    train_present, test_present = _index(train_set, "train", display), _index(test_set, "test", display)
+    if keys is None:
+        train_images = tuple(scenario.select(step, train_present) for step in scenario)
+    else:
+        train_images = tuple(_positions(train_set, names) for names in keys)
+    test_images = tuple(scenario.select(step, test_present, "test") for step in scenario)
+    for step, train, test in zip(scenario, train_images, test_images, strict=True):
+        names = ", ".join(scenario.classes.names[class_id] for class_id in step.new)
+        if len(train) < 2:
+            raise UserError(
+                f"Step {step.index} has {len(train)} training images with its new classes ({names}) in mode"
+                f" '{scenario.mode}'; it needs at least 2. Choose another split or mode, or add images."
+            )
+        if len(test) == 0:
+            raise UserError(f"No test image shows a class that is known at step {step.index} ({names}).")
+    return Data(config, scenario, train_set, test_set, train_images, test_images, test_present)
+
+
+def build_method(config: RunConfig, device: torch.device) -> Method:
+    """The method with its model, not grown yet; the same weights for the same seed."""
+    kind: type[Method] = plugins.find("method", config.method.name)
+    params = validate(kind.Config, config.method.params, "method.params")
+    seed_all(derive_seed(config.train.seed))
+    method = kind(params, Segmenter(config.model)).to(device)
+    return method.to(memory_format=torch.channels_last) if config.train.channels_last else method
+
+
+def _scenario(config: RunConfig, dataset: SegDataset) -> tuple[Scenario, tuple[tuple[str, ...], ...] | None]:
+    wanted = config.scenario
+    offline = plugins.find("method", config.method.name).offline
+    if wanted.manifest is not None:
+        scenario, keys = from_manifest(read_manifest(wanted.manifest), dataset.classes)
+        if scenario.offline != offline:
+            raise UserError(f"The manifest {wanted.manifest} does not fit the method {config.method.name}: one of them is offline.")
+        return scenario, keys
+    return (
+        make_scenario(
+            dataset.classes, wanted.split, wanted.mode, wanted.void, wanted.future, wanted.order, offline=offline
+        ),
+        None,
+    )
+
+
+def _index(dataset: SegDataset, split: str, display: Display) -> np.ndarray:
+    with display.bar(f"reading {split} masks", len(dataset)) as bar:
+        return class_index(dataset, lambda done, _: bar.update(done))
+
+
+def _positions(dataset: SegDataset, keys: tuple[str, ...]) -> np.ndarray:
+    position = {key: index for index, key in enumerate(dataset.keys)}
+    if missing := [key for key in keys if key not in position]:
+        raise UserError(f"The manifest names '{missing[0]}', which the data set lacks ({len(missing)} such images).")
+    return np.array([position[key] for key in keys], dtype=np.int64)

@@ -1,0 +1,166 @@
+"""Checkpoints: one safetensors file each, written whole or not at all, with a digest of all it holds.
+
+A finished step is `step<k>.safetensors`; a moment inside step k is `step<k>-<iteration>.safetensors`. The last two of each
+kind are kept. The teacher is never stored: it is the model of the finished step before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from segue.core.errors import UserError
+from segue.core.records import atomic_file
+
+FORMAT = "segue-checkpoint-1"
+KEPT = 2
+
+
+class DamagedCheckpoint(UserError):
+    """A checkpoint file that is truncated, altered or no checkpoint at all."""
+
+
+def save_tree(path: Path, tree: dict[str, Any]) -> None:
+    """Store nested dicts and lists of tensors, numbers and strings."""
+    tensors: dict[str, Tensor] = {}
+    skeleton = json.dumps(_strip(tree, "", tensors))
+    metadata = {"format": FORMAT, "tree": skeleton, "digest": _digest(skeleton, tensors)}
+    with atomic_file(path) as file:
+        file.write(save(tensors, metadata))
+
+
+def load_tree(path: Path) -> dict[str, Any]:
+    """The tree of a checkpoint file; raises `DamagedCheckpoint` unless every byte is as it was written."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise DamagedCheckpoint(f"{path} is damaged or truncated: {error}.") from error
+    if metadata.get("format") != FORMAT:
+        raise DamagedCheckpoint(f"{path} is not a checkpoint of this version ({FORMAT}).")
+    if metadata.get("digest") != _digest(metadata["tree"], tensors):
+        raise DamagedCheckpoint(f"{path} is damaged: its content does not match its digest.")
+    return _fill(json.loads(metadata["tree"]), tensors)
+
+
+def _strip(node: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """Replace tensors by their names; dicts become lists of pairs, because keys may be numbers."""
+    if isinstance(node, Tensor):
+        tensors[path] = node.detach().cpu().contiguous().clone()
+        return {"tensor": path}
+    if isinstance(node, dict):
+        return {"items": [[key, _strip(value, f"{path}/{key}".lstrip("/"), tensors)] for key, value in node.items()]}
+    if isinstance(node, list | tuple):
+        return {"list": [_strip(value, f"{path}/{index}", tensors) for index, value in enumerate(node)]}
+    return {"value": node}
+
+
+def _fill(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    kind, content = next(iter(node.items()))
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "items":
+        return {key: _fill(value, tensors) for key, value in content}
+    if kind == "list":
+        return [_fill(value, tensors) for value in content]
+    return content
+
+
+def _digest(skeleton: str, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.blake2b(skeleton.encode(), digest_size=32)
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """A checkpoint file; finished steps sort after every moment inside them."""
+
+    step: int
+    iteration: float
+    path: Path
+
+    @property
+    def finished(self) -> bool:
+        return math.isinf(self.iteration)
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """The state at the end of a finished step, and perhaps a later moment inside the next one."""
+
+    finished_step: int = -1
+    finished: dict[str, Any] | None = None
+    inside: dict[str, Any] | None = None
+
+
+class CheckpointStore:
+    """The checkpoints of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "checkpoints"
+
+    def entries(self) -> list[Entry]:
+        """Oldest first."""
+        found = []
+        for path in self.folder.glob("step*.safetensors"):
+            if match := re.fullmatch(r"step(\d+)(?:-(\d+))?", path.stem):
+                found.append(Entry(int(match[1]), int(match[2]) if match[2] else math.inf, path))
+        return sorted(found)
+
+    def path(self, step: int) -> Path:
+        """The file of a finished step."""
+        return self.folder / f"step{step}.safetensors"
+
+    def save_inside(self, step: int, iteration: int, tree: dict[str, Any]) -> None:
+        save_tree(self.folder / f"step{step}-{iteration:08d}.safetensors", tree)
+        self._prune([entry for entry in self.entries() if not entry.finished])
+
+    def save_finished(self, step: int, tree: dict[str, Any]) -> None:
+        save_tree(self.path(step), tree)
+        entries = self.entries()
+        for entry in entries:
+            if not entry.finished and entry.step <= step:
+                entry.path.unlink()
+        self._prune([entry for entry in entries if entry.finished])
+
+    def _prune(self, entries: list[Entry]) -> None:
+        for entry in entries[:-KEPT]:
+            entry.path.unlink(missing_ok=True)
+
+    def resume_point(self, say: Callable[[str], None]) -> ResumePoint:
+        """The newest state that can be restored; damaged files are named and passed over."""
+
+        def load(path: Path) -> dict[str, Any] | None:
+            try:
+                return load_tree(path)
+            except DamagedCheckpoint as error:
+                say(f"{error} Going back to the one before.")
+                return None
+
+        for entry in reversed(self.entries()):
+            tree = load(entry.path)
+            if tree is None:
+                continue
+            if entry.finished:
+                return ResumePoint(entry.step, finished=tree)
+            if entry.step == 0:
+                return ResumePoint(inside=tree)
+            before = load(self.path(entry.step - 1))
+            if before is not None:
+                return ResumePoint(entry.step - 1, before, tree)
+        return ResumePoint()

@@ -1,0 +1,80 @@
+"""The log of losses: means over a few iterations, one JSON line each, the same bytes whether a run was interrupted or not."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from segue.core.errors import UserError
+
+
+class LossMeter:
+    """Sums of loss terms, kept on the device until they are asked for."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.count = 0
+
+    def add(self, terms: dict[str, Tensor]) -> None:
+        for name, value in terms.items():
+            self.sums[name] = self.sums[name] + value.detach() if name in self.sums else value.detach().clone()
+        self.count += 1
+
+    def means(self) -> dict[str, float]:
+        """Means so far; raises `BadLoss` if a term is not finite."""
+        if not self.sums:
+            return {}
+        values = (torch.stack([self.sums[name].double().cpu() for name in self.sums]) / self.count).tolist()
+        for name, value in zip(self.sums, values, strict=True):
+            if not math.isfinite(value):
+                raise BadLoss(name, value)
+        return dict(zip(self.sums, values, strict=True))
+
+    def reset(self) -> None:
+        self.sums, self.count = {}, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sums": dict(self.sums), "count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        self.sums = {name: value.to(device) for name, value in state["sums"].items()}
+        self.count = state["count"]
+
+
+class BadLoss(UserError):
+    """A loss term became NaN or infinite."""
+
+    def __init__(self, term: str, value: float) -> None:
+        super().__init__(f"The loss term '{term}' became {value}.")
+        self.term = term
+
+
+class LossLog:
+    """log.jsonl, appended line by line; its length is part of a checkpoint, so that a resumed run cuts what came after."""
+
+    def __init__(self, path: Path, keep_bytes: int = 0) -> None:
+        self.path = path
+        try:
+            self._file = open(path, "ab")
+            self._file.truncate(keep_bytes)
+        except OSError as error:
+            raise UserError(f"Cannot write {path}: {error.strerror}.") from error
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    def write(self, line: dict[str, Any]) -> None:
+        try:
+            self._file.write((json.dumps(line) + "\n").encode())
+            self._file.flush()
+        except OSError as error:
+            raise UserError(f"Cannot write {self.path}: {error.strerror}.") from error
+
+    def close(self) -> None:
+        self._file.close()

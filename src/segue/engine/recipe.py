@@ -1,0 +1,78 @@
+"""A recipe from three words: method, data set, split.
+
+Later layers win: defaults, the data set's training protocol, the method's values for this setting, the recipe file,
+`key=value` words. The result is complete, so a run folder explains itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from segue.core import plugins
+from segue.core.config import RunConfig, merge, parse_overrides, validate
+from segue.core.errors import UserError
+from segue.core.records import read_yaml
+from segue.data.datasets.base import SegDataset
+from segue.methods.base import Method
+
+
+def resolve(
+    method: str | None = None,
+    dataset: str | None = None,
+    split: str | None = None,
+    mode: str | None = None,
+    overrides: Sequence[str] = (),
+    file: str | Path | None = None,
+) -> RunConfig:
+    """The complete, checked recipe of a run."""
+    words: dict[str, Any] = {"method": {"name": method}, "scenario": {"dataset": dataset, "split": split, "mode": mode}}
+    asked = merge(read_yaml(file) if file is not None else {}, _given(words))
+    return complete(merge(asked, parse_overrides(overrides)))
+
+
+def complete(asked: Mapping[str, Any]) -> RunConfig:
+    """Fill in what was not asked for, and check everything."""
+    scenario, method = (_section(asked, name) for name in ("scenario", "method"))
+    if isinstance(scenario.get("split"), int):
+        asked = merge(asked, {"scenario": {"split": str(scenario["split"])}})
+    if not scenario.get("dataset"):
+        raise UserError(f"Which data set? Add --on NAME ({', '.join(plugins.names('dataset'))}).")
+    if not method.get("name"):
+        raise UserError(f"Which method? Name one of: {', '.join(plugins.names('method'))}.")
+    data_kind: type[SegDataset] = plugins.find("dataset", str(scenario["dataset"]))
+    method_kind: type[Method] = plugins.find("method", str(method["name"]))
+    layers = merge(data_kind.protocol, _paper_values(method_kind, asked))
+    whole = merge(layers, asked)
+    if not _section(whole, "scenario").get("split"):
+        raise UserError("Which split? Add --split B-I, such as 15-5: 15 classes first, then 5 at a time.")
+    data = validate(data_kind.Config, _section(whole, "data"), "data")
+    params = validate(method_kind.Config, _section(_section(whole, "method"), "params"), "method.params")
+    filled = merge(whole, {"data": dataclasses.asdict(data), "method": {"params": dataclasses.asdict(params)}})
+    return validate(RunConfig, filled, "")
+
+
+def _paper_values(method_kind: type[Method], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The method's values for this data set and split, the more special ones last."""
+    scenario = asked["scenario"]
+    split = {"15-5s": "15-1"}.get(str(scenario.get("split")), str(scenario.get("split")))
+    fitting = [s for s in method_kind.settings if s.dataset == scenario["dataset"] and s.split in (None, split)]
+    values: dict[str, Any] = {}
+    for setting in sorted(fitting, key=lambda s: s.split is not None):
+        values = merge(values, setting.values)
+    return values
+
+
+def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = values.get(name) or {}
+    if not isinstance(section, Mapping):
+        raise UserError(f"'{name}' is a section: write '{name}: {{key: value}}'.")
+    return section
+
+
+def _given(words: Mapping[str, Any]) -> dict[str, Any]:
+    """The words that were said."""
+    said = {key: {k: v for k, v in section.items() if v is not None} for key, section in words.items()}
+    return {key: section for key, section in said.items() if section}

@@ -1,0 +1,84 @@
+"""Device, random numbers, precision and what the machine has: everything that is not the experiment itself."""
+
+from __future__ import annotations
+
+import platform
+import random
+import resource
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import segue
+from segue.core.errors import UserError
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """`auto` takes CUDA, then MPS, then the CPU."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"The device '{name}' cannot be used here: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def derive_seed(*numbers: int) -> int:
+    """A seed that differs for every combination of numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, dtype=np.uint64)[0] >> 1)
+
+
+def seed_all(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager:
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=AUTOCAST[precision])
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif sys.platform == "linux":
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # sets the resident-set peak back to the present size
+        except OSError:
+            pass  # not allowed here: the peak is then that of the whole process
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: the device's peak on CUDA, the process's resident-set peak elsewhere."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "linux":
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def versions(device: torch.device) -> dict[str, str]:
+    return {
+        "segue": segue.__version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "torchvision", "timm", "numpy")},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} {platform.machine()}",
+        "threads": str(torch.get_num_threads()),
+    }

@@ -1,0 +1,187 @@
+"""The iteration loop: one step's training from any iteration to its end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from segue.core.config import OptimConfig, TrainConfig
+from segue.core.errors import UserError
+from segue.core.scenario import Step
+from segue.data.steps import Batch, Batches
+from segue.engine.checkpoint import CheckpointStore
+from segue.engine.log import BadLoss, LossLog, LossMeter
+from segue.engine.optim import build_optimizer, set_learning_rate
+from segue.engine.progress import Bar
+from segue.engine.runtime import autocast
+from segue.methods.base import Method
+
+
+class Interrupted(Exception):
+    """Ctrl-C: everything is saved, the run can go on from here."""
+
+
+@dataclass
+class Session:
+    """The moving parts of a step in training; `state_dict` is what a checkpoint inside the step holds."""
+
+    method: Method
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    generator: torch.Generator
+    device: torch.device
+    iteration: int = 0
+    seconds: float = 0.0
+    recent: LossMeter = field(default_factory=LossMeter)
+    epoch: LossMeter = field(default_factory=LossMeter)
+
+    @classmethod
+    def start(cls, method: Method, step: Step, optim: OptimConfig, train: TrainConfig, device: torch.device,
+              generator: torch.Generator) -> Session:  # fmt: skip
+        scaler = torch.amp.GradScaler(device.type, enabled=train.precision == "fp16")
+        return cls(method, build_optimizer(method, optim, step), scaler, generator, device)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "method": self.method.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "generator": self.generator.get_state(),
+            "torch_rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
+            "iteration": self.iteration,
+            "seconds": self.seconds,
+            "recent": self.recent.state_dict(),
+            "epoch": self.epoch.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.method.load_state_dict(state["method"], strict=True)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.generator.set_state(state["generator"])
+        torch.set_rng_state(state["torch_rng"])
+        if state["cuda_rng"] and self.device.type == "cuda":
+            torch.cuda.set_rng_state_all(state["cuda_rng"])
+        self.iteration, self.seconds = state["iteration"], state["seconds"]
+        self.recent.load_state_dict(state["recent"], self.device)
+        self.epoch.load_state_dict(state["epoch"], self.device)
+
+
+def train_step(
+    session: Session,
+    step: Step,
+    batches: Batches,
+    optim: OptimConfig,
+    config: TrainConfig,
+    log: LossLog,
+    store: CheckpointStore,
+    bar: Bar,
+) -> dict[str, float]:
+    """Train to the end of the step; returns the mean loss terms of its last epoch."""
+    total, per_epoch = len(batches.plan), batches.plan.per_epoch
+    began = saved = time.monotonic()
+    spent, done_before = session.seconds, session.iteration
+    session.method.train()
+
+    def save() -> None:
+        session.recent.means()  # a checkpoint is only written while every loss is finite
+        store.save_inside(step.index, session.iteration, session.state_dict() | {"log_bytes": log.size})
+
+    with _interrupts() as stop:
+        try:
+            for batch in batches:
+                set_learning_rate(session.optimizer, session.iteration, total, optim.poly_power)
+                terms = update(session, batch, optim.clip, config)
+                if session.iteration % per_epoch == 0:
+                    session.epoch.reset()
+                session.recent.add(terms)
+                session.epoch.add(terms)
+                session.iteration += 1
+                now = time.monotonic()
+                session.seconds = spent + now - began
+                if bar.due:
+                    speed = (session.iteration - done_before) * config.batch_size / (now - began)
+                    bar.update(session.iteration, _status(session.recent.means(), speed))
+                if session.iteration % config.log_every == 0 or session.iteration == total:
+                    log.write(_log_line(session, step, per_epoch))
+                    session.recent.reset()
+                if stop.is_set() or (now - saved >= config.save_seconds and session.iteration < total):
+                    save()
+                    saved = time.monotonic()
+                if stop.is_set():
+                    raise Interrupted
+            return session.epoch.means()
+        except BadLoss as error:
+            raise UserError(
+                f"{error} Training stopped in step {step.index} near iteration {session.iteration} of {total};"
+                " the last good checkpoint is kept. Likely fixes: a lower optim.lr_first / optim.lr_next, optim.clip=5,"
+                f" or a lower weight for '{error.term}'."
+            ) from error
+
+
+def update(session: Session, batch: Batch, clip: float | None, config: TrainConfig) -> dict[str, Tensor]:
+    """One optimiser update; returns the loss terms, averaged over the parts of the batch."""
+    terms: dict[str, Tensor] = {}
+    for part in batch.split(config.accumulate):
+        share = len(part) / len(batch)
+        with autocast(session.device, config.precision):
+            losses = session.method(part)
+        session.scaler.scale(sum(losses.values()) * share).backward()
+        for name, value in losses.items():
+            terms[name] = terms.get(name, 0.0) + value.detach() * share
+    session.scaler.unscale_(session.optimizer)
+    session.method.after_backward()
+    if clip is not None:
+        params = [p for group in session.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        nn.utils.clip_grad_norm_(params, clip)
+    session.scaler.step(session.optimizer)
+    session.scaler.update()
+    session.optimizer.zero_grad(set_to_none=True)
+    return terms
+
+
+def _log_line(session: Session, step: Step, per_epoch: int) -> dict[str, Any]:
+    return {
+        "step": step.index,
+        "epoch": (session.iteration - 1) // per_epoch,
+        "iteration": session.iteration,
+        "lr": session.optimizer.param_groups[0]["lr"],
+        "losses": session.recent.means(),
+    }
+
+
+def _status(means: dict[str, float], images_per_second: float) -> str:
+    shown = " ".join(f"{name} {value:.3g}" for name, value in means.items())
+    return f"{shown}  {images_per_second:.0f} img/s"
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Set an event on the first Ctrl-C or SIGTERM; a second one takes its usual course."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def request(*_: Any) -> None:
+        stop.set()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    for number in previous:
+        signal.signal(number, request)
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

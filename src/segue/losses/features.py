@@ -1,0 +1,50 @@
+"""Attentive feature distillation (CAF, Yang et al. 2022, section III-B).
+
+Shapes: B batch, C channels, h x w. A map m is weighted by what it attends to, channel by channel (squeeze and
+excitation) and place by place (its energy), before new and old are compared.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+EPS = 1e-12
+
+
+def channel_attention(m_BChw: Tensor, squeeze_RC: Tensor, excite_CR: Tensor) -> Tensor:
+    """AD_ch, eq. 5: sigmoid(W2 relu(W1 mean(m))), one weight in (0, 1) per channel: B x C x 1 x 1."""
+    pooled_BC = m_BChw.mean((2, 3))
+    return ((pooled_BC @ squeeze_RC.T).relu() @ excite_CR.T).sigmoid()[:, :, None, None]
+
+
+def spatial_attention(m_BChw: Tensor) -> Tensor:
+    """AD_sp, eq. 6: energy over channels divided by its Frobenius norm, per image: B x 1 x h x w."""
+    energy_B1hw = m_BChw.square().sum(1, keepdim=True)
+    norm_B111 = torch.linalg.vector_norm(energy_B1hw, dim=(1, 2, 3), keepdim=True)
+    return energy_B1hw / norm_B111.clamp_min(EPS)
+
+
+def attend(m_BChw: Tensor, channel_BC11: Tensor) -> Tensor:
+    """AD, eq. 7 in the reading that lambda_AD was tuned to: a (1 + s) m, energy taken after channel weighting.
+
+    The spatial factor is a weight, not a path for gradients: a student must not lower the loss by moving its energy.
+    """
+    weighted_BChw = (1 + channel_BC11) * m_BChw
+    return spatial_attention(weighted_BChw.detach()) * weighted_BChw
+
+
+def attentive_distillation(
+    new_BChw: Tensor, old_BChw: Tensor, squeeze_RC: Tensor, excite_CR: Tensor
+) -> Tensor:
+    """One term of L_AD, eq. 8, divided by the teacher's own mean square.
+
+    The mean of a^2 is 1 / (h w), so a plain mean square depends on the size of the map; the relative one does not, nor on
+    the batch or on the scale of the features: 1 means "as far from the teacher as the teacher is from zero".
+    """
+    if new_BChw.dtype in (torch.float16, torch.bfloat16):  # squares overflow in half precision
+        new_BChw, old_BChw = new_BChw.float(), old_BChw.float()
+    target_BChw = attend(old_BChw, channel_attention(old_BChw, squeeze_RC, excite_CR))
+    source_BChw = attend(new_BChw, channel_attention(new_BChw, squeeze_RC, excite_CR))
+    energy = target_BChw.square().mean().clamp_min(EPS)
+    return (source_BChw - target_BChw).square().mean() / energy

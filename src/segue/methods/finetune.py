@@ -1,0 +1,30 @@
+"""Fine-tuning: plain cross-entropy on whatever the step shows. It forgets; that is its role."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from segue.data.steps import Batch
+from segue.losses import cross_entropy
+from segue.methods.base import About, Method, StepContext
+
+
+@dataclass(frozen=True)
+class Config:
+    """Nothing to set."""
+
+
+class FineTune(Method):
+    Config = Config
+    about = About("Fine-tuning", "the lower bound of every table", 2020)
+
+    def begin_step(self, ctx: StepContext) -> None:
+        pass
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        return {"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}
+
+
+METHOD = FineTune

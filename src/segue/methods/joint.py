@@ -1,0 +1,31 @@
+"""Joint training: all classes at once on all images, with all labels. The upper bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from segue.data.steps import Batch
+from segue.losses import cross_entropy
+from segue.methods.base import About, Method, StepContext
+
+
+@dataclass(frozen=True)
+class Config:
+    """Nothing to set."""
+
+
+class Joint(Method):
+    Config = Config
+    about = About("Joint training", "the upper bound of every table", 2020)
+    offline = True
+
+    def begin_step(self, ctx: StepContext) -> None:
+        pass
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        return {"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}
+
+
+METHOD = Joint

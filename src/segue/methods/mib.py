@@ -1,0 +1,47 @@
+"""MiB: Modeling the Background for incremental learning in semantic segmentation (Cermelli et al., CVPR 2020).
+
+Background changes its meaning from step to step: in a new step's labels it hides the old classes, in the teacher's
+output it hides the new ones. Both losses account for that, and new classifiers start from the background's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from segue.core.config import NonNegative
+from segue.data.steps import Batch
+from segue.losses import cross_entropy, unbiased_cross_entropy, unbiased_distillation
+from segue.methods.base import About, Method, Setting, StepContext
+
+
+@dataclass(frozen=True)
+class Config:
+    kd_weight: NonNegative = 10.0
+    """weight of the unbiased distillation"""
+
+
+class MiB(Method):
+    Config = Config
+    about = About("Modeling the Background", "Cermelli et al., CVPR", 2020, keeps="teacher")
+    settings = (Setting("voc", "15-1", {"method": {"params": {"kd_weight": 100.0}}}),)  # said by its authors, not in the paper
+    uses_teacher = True
+    balanced_init = True
+
+    def begin_step(self, ctx: StepContext) -> None:
+        self.num_old = ctx.step.num_old
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        logits = self.model(batch.images).logits
+        if self.teacher is None:
+            return {"ce": cross_entropy(logits, batch.labels)}
+        old_logits = self.teacher(batch.images).logits
+        distilled = unbiased_distillation(logits, old_logits, size=batch.labels.shape[-2:])
+        return {
+            "ce": unbiased_cross_entropy(logits, batch.labels, self.num_old),
+            "kd": self.config.kd_weight * distilled,
+        }
+
+
+METHOD = MiB

@@ -1,0 +1,1 @@
+"""The segmentation network: encode -> fuse -> refine -> classify."""

@@ -1,0 +1,161 @@
+"""Encoders: any timm model that gives feature maps, and `tiny`, a small one for small pictures.
+
+A backbone is a module whose forward returns the list of its stage outputs, with `channels` (of each), `mean` and `std`
+(of the input in [0, 1]) and `first_stages(count)` (the modules that make up its first stages).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from segue.core.config import ModelConfig
+from segue.core.errors import UserError, suggest
+from segue.models.head import norm_act
+
+SHORT_LIST = {
+    "tiny": "4 plain convolutions, 0.1 M parameters: small pictures such as `scenes`",
+    "mobilenetv2_100": "2.2 M parameters: CPUs and small devices",
+    "tf_efficientnet_lite0": "3.4 M parameters: CPUs and small devices",
+    "resnet18": "11 M parameters",
+    "resnet50": "24 M parameters",
+    "resnet101": "43 M parameters: the backbone of the published tables",
+    "convnext_tiny": "28 M parameters",
+}
+"""what `segue list backbones` shows; every other timm model with feature maps works too"""
+
+
+class Tiny(nn.Module):
+    """Convolutions 3-24-48-64-96 with strides 2, 2, 2, 1: output stride 8."""
+
+    channels = (24, 48, 64, 96)
+    mean, std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = (3, *self.channels)
+        self.stages = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(a, b, 3, stride, 1, bias=False), norm_act(b))
+            for a, b, stride in zip(widths, widths[1:], (2, 2, 2, 1), strict=False)
+        )
+
+    def forward(self, images_B3HW: Tensor) -> list[Tensor]:
+        maps = [images_B3HW]
+        for stage in self.stages:
+            maps.append(stage(maps[-1]))
+        return maps[1:]
+
+    def first_stages(self, count: int) -> list[nn.Module]:
+        _check_count(count, len(self.channels))
+        return list(self.stages[:count])
+
+
+class TimmBackbone(nn.Module):
+    """A timm feature extractor behind our interface."""
+
+    def __init__(self, body: nn.Module, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.body = body
+        self.channels = tuple(body.feature_info.channels())
+        self.mean, self.std = tuple(config["mean"]), tuple(config["std"])
+
+    def forward(self, images_B3HW: Tensor) -> list[Tensor]:
+        return self.body(images_B3HW)
+
+    def first_stages(self, count: int) -> list[nn.Module]:
+        """Leaf modules from the input to the end of stage `count`, in the order of the network."""
+        _check_count(count, len(self.channels))
+        if count == 0:
+            return []
+        leaves = [(name, module) for name, module in self.body.named_modules() if not list(module.children())]
+        stage = self.body.feature_info.module_name()[count - 1].replace("_", ".")
+        inside = [index for index, (name, _) in enumerate(leaves) if f"{name}.".replace("_", ".").startswith(f"{stage}.")]
+        return [module for _, module in leaves[: inside[-1] + 1]]
+
+
+def _check_count(count: int, stages: int) -> None:
+    if count > stages:
+        raise UserError(f"model.frozen_stages is {count}, but the backbone has {stages} stages.")
+
+
+def build_backbone(config: ModelConfig) -> nn.Module:
+    if config.backbone == "tiny":
+        if config.output_stride != 8:
+            raise UserError(f"The backbone tiny has output stride 8, not {config.output_stride}: set model.output_stride=8.")
+        if config.weights or config.pretrained:
+            raise UserError("The backbone tiny has no pretrained weights: drop model.weights and model.pretrained.")
+        return Tiny()
+    return _build_timm(config)
+
+
+def _build_timm(config: ModelConfig) -> TimmBackbone:
+    import timm  # takes two seconds: only when it is needed
+
+    name = config.backbone
+    if name.split(".")[0] not in (known := timm.list_models()):
+        raise UserError(f"There is no backbone '{name}'.{suggest(name, ['tiny', *known])}")
+    try:
+        body = timm.create_model(name, features_only=True, output_stride=config.output_stride, pretrained=config.pretrained)
+    except (RuntimeError, AttributeError, TypeError, NotImplementedError, AssertionError) as error:
+        raise UserError(
+            f"The backbone {name} cannot give feature maps at output stride {config.output_stride}: {error}."
+        ) from error
+    except OSError as error:
+        raise UserError(
+            f"The pretrained weights of {name} could not be fetched: {error}. Give a local file with model.weights=FILE."
+        ) from error
+    reduction = body.feature_info.reduction()[-1]
+    if reduction != config.output_stride:
+        raise UserError(
+            f"The backbone {name} has output stride {reduction}, not {config.output_stride}: set model.output_stride={reduction}."
+        )
+    cfg = timm.get_pretrained_cfg(name)
+    if config.weights:
+        load_weights(body, timm.create_model(name), Path(config.weights).expanduser())
+    return TimmBackbone(body, {"mean": cfg.mean, "std": cfg.std})
+
+
+def load_weights(body: nn.Module, whole: nn.Module, path: Path) -> None:
+    """Load a timm-layout state dict strictly: nothing the backbone needs may be absent, nothing may be unknown.
+
+    `whole` is the full classification model: its parts that a backbone lacks (classifier, last projection) may be
+    in the file or not.
+    """
+    stored = read_state(path)
+    full = whole.state_dict()
+    if unknown := sorted(set(stored) - set(full)):
+        raise UserError(f"{path} holds '{unknown[0]}', which is not part of this backbone ({len(unknown)} such entries).")
+    wanted: dict[str, Tensor] = {}
+    for key, value in body.state_dict().items():
+        # feature extractors may flatten "stages.0" to "stages_0"
+        source = key if key in full else key.replace("_", ".", 1)
+        if source not in stored:
+            raise UserError(f"{path} lacks '{source}': it is not the state dict of this backbone.")
+        if stored[source].shape != value.shape:
+            raise UserError(
+                f"{path}: '{source}' has shape {tuple(stored[source].shape)}, the backbone needs {tuple(value.shape)}."
+            )
+        wanted[key] = stored[source]
+    body.load_state_dict(wanted, strict=True)
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """A flat dict of tensors from safetensors or from a .pth read without executing anything."""
+    if not path.is_file():
+        raise UserError(f"The weights file {path} does not exist.")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        raise UserError(f"{path} is not a readable state dict: {error}.") from error
+    except Exception as error:  # pickle.UnpicklingError: something other than weights
+        raise UserError(f"{path} holds more than weights and is not opened: {error}.") from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise UserError(f"{path} is not a flat state dict (name -> tensor).")
+    return state

@@ -1,0 +1,100 @@
+"""Segmenter: encode -> fuse -> refine -> classify, with a classifier that grows step by step.
+
+Shapes: B batch, H x W pixels, h x w maps at the output stride, K channels (background and the classes seen). Its structure
+follows from its config and the steps it has grown through, so weights are always loaded strictly.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from segue.core.config import ModelConfig
+from segue.core.scenario import Step
+from segue.models.backbone import build_backbone
+from segue.models.classifier import GrowingClassifier
+from segue.models.head import HEADS, DeepLabHead
+
+
+@dataclass
+class Output:
+    """What one pass gives. `features`: z (encoder), z_fused (after the fusion layer, if any), h (head)."""
+
+    logits: Tensor
+    features: dict[str, Tensor] = field(default_factory=dict)
+    stages: list[Tensor] = field(default_factory=list)
+
+
+class Segmenter(nn.Module):
+    """Images (uint8 or float in 0..255, B x 3 x H x W) -> `Output` with logits at the output stride."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        width, dilations = HEADS[config.head]
+        self.backbone = build_backbone(config)
+        self.fusion: nn.Module | None = None
+        self.refiner = DeepLabHead(self.backbone.channels[-1], width, dilations)
+        self.classifier = GrowingClassifier(width)
+        self.norm_frozen = False
+        """batch norm keeps its running statistics even in training mode"""
+        self._frozen: list[nn.Module] = []
+        for name in ("mean", "std"):
+            values = torch.tensor(getattr(self.backbone, name)).view(1, 3, 1, 1) * 255
+            self.register_buffer(name, values, persistent=False)
+        self.freeze_stages(config.frozen_stages)
+
+    def grow(self, step: Step, balanced: bool) -> None:
+        """Add the channels of a step; the first step brings background too."""
+        self.classifier.grow(len(step.new) + int(step.first), balanced)
+
+    def encode(self, images_B3HW: Tensor) -> list[Tensor]:
+        return self.backbone((images_B3HW.float() - self.mean) / self.std)
+
+    def fuse(self, z_BChw: Tensor, old_z_BChw: Tensor | None = None) -> Tensor:
+        return z_BChw if self.fusion is None else self.fusion(z_BChw, old_z_BChw)
+
+    def forward(self, images_B3HW: Tensor, old_z_BChw: Tensor | None = None) -> Output:
+        stages = self.encode(images_B3HW)
+        z_fused = self.fuse(stages[-1], old_z_BChw)
+        h = self.refiner(z_fused)
+        features = {"z": stages[-1], "z_fused": z_fused, "h": h}
+        return Output(self.classifier(h), features, stages)
+
+    def freeze(self, module: nn.Module) -> None:
+        """No gradients and no statistics for a part, whatever mode the whole is put in."""
+        module.requires_grad_(False)
+        self._frozen.append(module)
+        module.eval()
+
+    def freeze_stages(self, count: int) -> None:
+        """Freeze the backbone up to and including its first `count` stages."""
+        for module in self.backbone.first_stages(count):
+            self.freeze(module)
+
+    def train(self, mode: bool = True) -> Segmenter:
+        super().train(mode)
+        for module in self._frozen:
+            module.eval()
+        if self.norm_frozen:
+            for module in self.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        return self
+
+
+class Teacher:
+    """The frozen model of the step before. Not a module: it is rebuilt on resume and never saved or trained."""
+
+    def __init__(self, model: Segmenter) -> None:
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+
+    def __call__(self, images_B3HW: Tensor, stages: bool = False) -> Output:
+        """One pass; the maps of all encoder stages are handed out only on request."""
+        with torch.inference_mode():
+            out = self.model(images_B3HW)
+        # clones made outside inference mode are ordinary tensors, which autograd may keep
+        features = {name: tensor.clone() for name, tensor in out.features.items()}
+        return Output(out.logits.clone(), features, [stage.clone() for stage in out.stages] if stages else [])

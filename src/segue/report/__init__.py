@@ -1,0 +1,6 @@
+"""Tables, curves and a web page from run folders alone. Nothing here imports torch or the training code."""
+
+from segue.report.html import write_report
+from segue.report.tables import metrics_table, results_table
+
+__all__ = ["metrics_table", "results_table", "write_report"]

@@ -1,0 +1,207 @@
+"""Which runs may stand side by side, which of them share a row, and the numbers of each row.
+
+Runs are comparable when data set, split and policies agree; anything else is refused, because one benchmark
+name hides different ground truths. Runs that differ in the seed alone share one row, as mean and sample
+standard deviation.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from segue.core.errors import UserError
+from segue.core.metrics import RunScores, StepScores, iou, run_scores, step_scores
+from segue.core.records import RunRecord, StepRecord
+
+Groups = tuple[tuple[str, ...], ...]
+
+NEUTRAL = frozenset({"seed", "workers", "log_every", "save_seconds"})
+"""keys of the recipe's `train` section that do not make a run another experiment"""
+
+
+@dataclass(frozen=True)
+class Stat:
+    """Mean and sample standard deviation over runs; NaN where it is not defined."""
+
+    mean: float
+    std: float = math.nan
+
+    def scaled(self, factor: float) -> Stat:
+        return Stat(self.mean * factor, self.std * factor)
+
+
+def stat(values: Iterable[float]) -> Stat:
+    """Statistics of the values that are not NaN."""
+    known = np.array([value for value in values if not math.isnan(value)])
+    if not len(known):
+        return Stat(math.nan)
+    return Stat(float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else math.nan)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row: the runs of a method that differ in the seed alone."""
+
+    label: str
+    method: str
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def offline(self) -> bool:
+        return self.runs[0].steps[0].offline
+
+    @property
+    def finished(self) -> tuple[RunRecord, ...]:
+        return tuple(run for run in self.runs if run.finished)
+
+    def step_stat(self, step: int, score: Callable[[StepScores], float]) -> Stat:
+        """A score after one step of the split. Joint, trained on everything, stands at the last step."""
+        found = []
+        for run in self.runs:
+            groups = run.steps[0].groups
+            at = step - len(groups) + 1 if self.offline else step
+            if 0 <= at < len(run.steps):
+                found.append(score(step_scores(run.steps[at].matrix, len(groups[0]))))
+        return stat(found)
+
+    def final_stat(self, score: Callable[[RunScores], float], joint: Entry | None) -> Stat:
+        """A score of the finished runs, each averaged over the seeds of Joint where it needs Joint."""
+        bounds = [run.steps[-1].matrix for run in joint.finished] if joint and not self.offline else []
+        per_run = []
+        for run in self.finished:
+            confusions, num_first = [record.matrix for record in run.steps], len(run.steps[0].groups[0])
+            per_run.append(stat(score(run_scores(confusions, num_first, j)) for j in bounds or [None]).mean)
+        return stat(per_run)
+
+    def class_stats(self) -> list[Stat]:
+        """IoU of each channel at the end, background first; empty as long as no run is finished."""
+        rows = [iou(run.steps[-1].matrix) for run in self.finished]
+        return [stat(column) for column in zip(*rows, strict=True)]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Comparable runs and what they have in common."""
+
+    dataset: str
+    groups: Groups
+    policy: dict[str, str]
+    entries: tuple[Entry, ...]
+    notes: tuple[str, ...]
+    """what a reader has to know about single runs"""
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.groups)
+
+    @property
+    def num_first(self) -> int:
+        return len(self.groups[0])
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of all channels, background first."""
+        return ("background", *sum(self.groups, ()))
+
+    @property
+    def title(self) -> str:
+        steps = f"{self.num_steps} step{'s' if self.num_steps > 1 else ''}"
+        mode = self.policy.get("mode", "mode not recorded")
+        return f"{self.dataset}, split {split_text(self.groups)}, {steps}, {mode}"
+
+    @cached_property
+    def joint(self) -> Entry | None:
+        """The upper bound, if there is a finished one."""
+        return next((entry for entry in self.entries if entry.offline and entry.finished), None)
+
+
+def compare(runs: Sequence[RunRecord]) -> Comparison:
+    """Check that the runs are comparable and sort them into rows, in the order given."""
+    started = [run for run in runs if run.steps]
+    if not started:
+        raise UserError("There is nothing to report: no run has finished a step yet.")
+    first = started[0]
+    for run in started[1:]:
+        if problem := _difference(first.steps[0], run.steps[0]):
+            raise UserError(f"{first.folder} and {run.folder} cannot stand in one table: {problem}.")
+    record = first.steps[0]
+    return Comparison(record.dataset, record.groups, record.policy, _entries(started), _notes(runs))
+
+
+def split_text(groups: Groups) -> str:
+    """Sizes of the groups: 5-2-2; long splits in short form: 100-10x5."""
+    sizes = [len(group) for group in groups]
+    if len(sizes) <= 6:
+        return "-".join(map(str, sizes))
+    runs = [(size, len(list(same))) for size, same in groupby(sizes)]
+    return "-".join(f"{size}x{count}" if count > 1 else str(size) for size, count in runs)
+
+
+def _difference(a: StepRecord, b: StepRecord) -> str | None:
+    """Why two runs are not comparable."""
+    if a.dataset != b.dataset:
+        return f"the data set is '{a.dataset}' in the first and '{b.dataset}' in the second"
+    if [len(group) for group in a.groups] != [len(group) for group in b.groups]:
+        return f"the split is {split_text(a.groups)} in the first and {split_text(b.groups)} in the second"
+    for step, (group_a, group_b) in enumerate(zip(a.groups, b.groups, strict=True)):
+        for name_a, name_b in zip(group_a, group_b, strict=True):
+            if name_a != name_b:
+                return f"step {step} has class '{name_a}' in the first where the second has '{name_b}'"
+    for key in dict.fromkeys([*a.policy, *b.policy]):
+        policy_a, policy_b = a.policy.get(key), b.policy.get(key)
+        if policy_a != policy_b:
+            return f"the policy '{key}' is {policy_a!r} in the first and {policy_b!r} in the second"
+    return None
+
+
+def _entries(runs: Sequence[RunRecord]) -> tuple[Entry, ...]:
+    rows: dict[tuple[str, int], list[RunRecord]] = {}
+    repeats: Counter[tuple[str, int]] = Counter()
+    for run in runs:
+        settings, seed = _settings(run), run.steps[0].seed
+        # The same seed twice is a repetition and no second sample: it gets a row of its own.
+        rows.setdefault((settings, repeats[settings, seed]), []).append(run)
+        repeats[settings, seed] += 1
+    names = [_method_name(members[0]) for members in rows.values()]
+    return tuple(
+        Entry(name if names.count(name) == 1 else f"{name} ({members[0].name})", name, tuple(members))
+        for name, members in zip(names, rows.values(), strict=True)
+    )
+
+
+def _settings(run: RunRecord) -> str:
+    """The recipe without what may differ inside a row."""
+    train = {key: value for key, value in (run.recipe.get("train") or {}).items() if key not in NEUTRAL}
+    recipe = {key: value for key, value in run.recipe.items() if key != "eval"} | {"train": train}
+    return json.dumps(recipe, sort_keys=True, default=str)
+
+
+def _method_name(run: RunRecord) -> str:
+    return Path(run.method).stem if run.method.endswith(".py") else run.method
+
+
+def _notes(runs: Sequence[RunRecord]) -> tuple[str, ...]:
+    notes = []
+    for run in runs:
+        if not run.steps:
+            notes.append(f"{run.name} is left out: no step is finished yet.")
+        elif not run.finished:
+            total = len(run.steps[0].groups)  # a run of Joint has one step and is finished with it
+            notes.append(f"* {run.name} is not finished: {len(run.steps)} of {total} steps so far.")
+    finished = [run for run in runs if run.finished]
+    # Same split and policies, yet other pixels per class: another test set, or another test size.
+    pixels = [run.steps[-1].matrix.sum(1) for run in finished]
+    if others := [
+        run.name for run, truth in zip(finished, pixels, strict=True) if (truth != pixels[0]).any()
+    ]:
+        notes.append(f"Not scored on the same test pixels as {finished[0].name}: {', '.join(others)}.")
+    return tuple(notes)

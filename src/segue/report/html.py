@@ -1,0 +1,117 @@
+"""The report as one HTML file that needs nothing else: style, charts and pictures stand in it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from segue.core.classes import IGNORE
+from segue.core.records import RunRecord, atomic_file
+from segue.report.comparison import Comparison, Stat, compare
+from segue.report.figures import step_charts
+from segue.report.headline import headline, new_classes, scoring
+from segue.report.pictures import PALETTE, read_samples, shown_steps
+from segue.report.tables import Sheet, format_number, metrics_sheet, results_sheet
+
+
+def write_report(runs: Sequence[RunRecord], path: str | Path) -> Path:
+    """Write the page that compares these runs; returns where it lies."""
+    path = Path(path)
+    page = render(runs)
+    with atomic_file(path) as file:
+        file.write(page.encode())
+    return path
+
+
+def render(runs: Sequence[RunRecord]) -> str:
+    """The page as text."""
+    comparison = compare(runs)
+    environment = Environment(
+        loader=PackageLoader("segue.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = format_number
+    samples = read_samples(comparison)
+    return environment.get_template("report.html.j2").render(
+        comparison=comparison,
+        headline=headline(comparison),
+        new_classes=new_classes(comparison),
+        scoring=scoring(comparison),
+        sheets=[_sheet(results_sheet(comparison)), _sheet(metrics_sheet(comparison))],
+        charts=[Markup(chart) for chart in step_charts(comparison)],
+        class_rows=_class_rows(comparison),
+        samples=samples,
+        attention=any(row.label.endswith("attention") for sample in samples for row in sample.rows),
+        columns=shown_steps(comparison.num_steps),
+        legend=_legend(comparison),
+        runs=[_run(run) for run in runs],
+    )
+
+
+def _sheet(sheet: Sheet) -> dict[str, Any]:
+    """A sheet with its upper heads merged and its cells paired with their decimals."""
+    uppers = [(upper, len(list(same))) for upper, same in groupby(sheet.heads, key=lambda head: head[0])]
+    starts = [index == 0 or head[0] != sheet.heads[index - 1][0] for index, head in enumerate(sheet.heads)]
+    return {
+        "title": sheet.title,
+        "uppers": uppers,
+        "lowers": list(zip([lower for _, lower in sheet.heads], starts, strict=True)),
+        "rows": [
+            (label, list(zip(cells, sheet.decimals, starts, strict=True))) for label, cells in sheet.rows
+        ],
+        "caption": sheet.caption,
+    }
+
+
+def _class_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """Final IoU per class (rows) and method (columns), background first."""
+    columns = [
+        entry.class_stats() or [Stat(float("nan"))] * len(comparison.classes) for entry in comparison.entries
+    ]
+    arrival: list[int | None] = [None, *(k for k, group in enumerate(comparison.groups) for _ in group)]
+    return [
+        {"name": name, "step": step, "cells": [cell.scaled(100) for cell in cells]}
+        for name, step, *cells in zip(comparison.classes, arrival, *columns, strict=True)
+    ]
+
+
+def _legend(comparison: Comparison) -> list[dict[str, Any]]:
+    """Colour and name of each class, by the step that brings it."""
+
+    def colour(channel: int) -> str:
+        return "#" + bytes(PALETTE[3 * channel : 3 * channel + 3]).hex()
+
+    channel, parts = 1, []
+    for step, group in enumerate(comparison.groups):
+        entries = [{"colour": colour(channel + i), "name": name} for i, name in enumerate(group)]
+        parts.append({"title": f"step {step}", "entries": entries})
+        channel += len(group)
+    rest = [{"colour": colour(0), "name": "background"}, {"colour": colour(IGNORE), "name": "not scored"}]
+    return [*parts, {"title": "other", "entries": rest}]
+
+
+def _run(run: RunRecord) -> dict[str, Any]:
+    """What is needed to judge and to repeat one run."""
+    seconds = sum(sum(record.seconds.values()) for record in run.steps)
+    return {
+        "name": run.name,
+        "method": run.method,
+        "finished": run.finished,
+        "seed": run.steps[0].seed if run.steps else None,
+        "versions": run.steps[-1].versions if run.steps else {},
+        "recipe_hash": run.steps[0].recipe_hash if run.steps else None,
+        "minutes": seconds / 60,
+        "memory": max((record.peak_memory for record in run.steps), default=0) / 2**20,
+        "steps": [dataclasses.asdict(record) for record in run.steps],
+        "recipe": yaml.safe_dump(run.recipe, sort_keys=False, allow_unicode=True),
+    }

@@ -1,0 +1,178 @@
+"""Pictures of the sample images: input, ground truth, predictions step by step, attention over the input.
+
+They come from the `samples` folder of a run, which may be missing in part or as a whole. Every picture becomes
+a data URI, so that the page needs no second file.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from segue.core.classes import IGNORE, voc_palette
+from segue.core.errors import UserError
+from segue.report.comparison import Comparison, Entry
+
+MAX_SIDE = 256
+"""of a stored picture: twice what the page shows, for dense screens"""
+MAX_COLUMNS = 6
+"""steps per row; of a longer split some are left out, never the first and the last"""
+
+PALETTE = [232, 235, 236, *voc_palette()[3 : 3 * IGNORE], 255, 255, 255]
+"""the colours of VOC, but a light background (dark classes vanish on black) and white for what is not scored"""
+
+HEAT = np.array(
+    [
+        (0, 0, 4),
+        (40, 11, 84),
+        (101, 21, 110),
+        (159, 42, 99),
+        (212, 72, 66),
+        (245, 125, 21),
+        (250, 193, 39),
+        (252, 255, 164),
+    ]
+)
+"""colours from low to high, evenly spaced: dark, violet, orange, light yellow"""
+
+
+@dataclass(frozen=True)
+class Picture:
+    uri: str
+    coarse: bool
+    """few pixels: enlarged in blocks and not smoothed"""
+    text: str
+    """what it shows, for those who cannot see it"""
+
+
+@dataclass(frozen=True)
+class PictureRow:
+    label: str
+    cells: tuple[Picture | None, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One test image as all methods see it."""
+
+    key: str
+    input: Picture | None
+    truth: Picture | None
+    rows: tuple[PictureRow, ...]
+
+
+def shown_steps(num_steps: int) -> list[int]:
+    """The steps that have a column of pictures."""
+    return sorted({round(step) for step in np.linspace(0, num_steps - 1, min(num_steps, MAX_COLUMNS))})
+
+
+def read_samples(comparison: Comparison) -> list[Sample]:
+    """All sample images of the first run of each row that has any."""
+    folders: dict[str, list[tuple[Entry, Path]]] = {}
+    for entry in comparison.entries:
+        for key, folder in _sample_folders(entry).items():
+            folders.setdefault(key, []).append((entry, folder))
+    steps = shown_steps(comparison.num_steps)
+    return [_sample(key, found, steps) for key, found in folders.items()]
+
+
+def _sample_folders(entry: Entry) -> dict[str, Path]:
+    """Where the pictures of each sample lie, by the key of the test image."""
+    for run in entry.runs:
+        index = run.folder / "samples" / "index.json"
+        if index.is_file():
+            try:
+                keys = [
+                    str(sample["key"]) for sample in json.loads(index.read_text(encoding="utf-8"))["samples"]
+                ]
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise UserError(f"{index} is not an index of sample pictures: {error!r}.") from error
+            return {key: index.parent / str(position) for position, key in enumerate(keys)}
+    return {}
+
+
+def _sample(key: str, found: Sequence[tuple[Entry, Path]], steps: Sequence[int]) -> Sample:
+    photo = next(filter(None, (_open(place / "input.png", "RGB") for _, place in found)), None)
+    truth = next(filter(None, (_open(place / "truth.png", None) for _, place in found)), None)
+    photo = photo and _fitted(photo, Image.Resampling.BILINEAR)
+    rows = []
+    for entry, place in found:
+        numbers = [_file_number(entry, step, steps) for step in steps]
+        predictions = [None if k is None else _open(place / f"step{k}.png", None) for k in numbers]
+        rows.append(
+            _row(entry.label, [picture and _coloured(picture) for picture in predictions], steps, key)
+        )
+        maps = [None if k is None else _open(place / f"step{k}-attention.png", "L") for k in numbers]
+        if photo and any(maps):
+            heat = [grey and overlay(photo, grey) for grey in maps]
+            rows.append(_row(f"{entry.label} attention", heat, steps, key))
+    return Sample(
+        key=key,
+        input=_picture(photo, f"{key}: input"),
+        truth=_picture(truth and _coloured(truth), f"{key}: ground truth"),
+        rows=tuple(rows),
+    )
+
+
+def _file_number(entry: Entry, step: int, steps: Sequence[int]) -> int | None:
+    """The step of the run that a column shows: the one step of Joint stands beside the last of the others."""
+    if not entry.offline:
+        return step
+    return 0 if step == steps[-1] else None
+
+
+def _row(label: str, images: Sequence[Image.Image | None], steps: Sequence[int], key: str) -> PictureRow:
+    texts = [f"{key}: {label}, step {step}" for step in steps]
+    return PictureRow(label, tuple(_picture(image, text) for image, text in zip(images, texts, strict=True)))
+
+
+def overlay(photo: Image.Image, grey: Image.Image) -> Image.Image:
+    """A grey map as colours over a photo; what is low stays mostly photo."""
+    level = np.asarray(grey.resize(photo.size, Image.Resampling.BILINEAR), dtype=np.float64) / 255
+    stops = np.linspace(0, 1, len(HEAT))
+    colour = np.stack([np.interp(level, stops, channel) for channel in HEAT.T], axis=-1)
+    weight = (0.3 + 0.5 * level)[..., None]
+    mixed = (1 - weight) * np.asarray(photo, dtype=np.float64) + weight * colour
+    return Image.fromarray(mixed.round().astype(np.uint8))
+
+
+def _coloured(indices: Image.Image) -> Image.Image:
+    """A label picture in the colours of the legend, whatever palette its file has."""
+    picture = _fitted(indices, Image.Resampling.NEAREST)
+    picture.putpalette(PALETTE)
+    return picture
+
+
+def _fitted(image: Image.Image, resample: Image.Resampling) -> Image.Image:
+    factor = min(1.0, MAX_SIDE / max(image.size))
+    return image.resize([max(1, round(side * factor)) for side in image.size], resample)
+
+
+def _open(path: Path, mode: str | None) -> Image.Image | None:
+    """A picture, or None if there is no such file; `mode` None asks for a label picture."""
+    if not path.is_file():
+        return None
+    try:
+        with Image.open(path) as image:
+            image.load()
+    except (OSError, SyntaxError) as error:
+        raise UserError(f"{path} is not a readable picture: {error}.") from error
+    if mode is None and image.mode not in ("P", "L"):
+        raise UserError(f"{path} should hold one label per pixel (mode P), but its mode is {image.mode}.")
+    return image.convert(mode) if mode else image
+
+
+def _picture(image: Image.Image | None, text: str) -> Picture | None:
+    if image is None:
+        return None
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", optimize=True)
+    uri = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    return Picture(uri, coarse=max(image.size) <= MAX_SIDE // 2, text=text)

@@ -1,0 +1,172 @@
+"""The two tables: scores after each step, and everything else that is said about a finished run.
+
+A `Sheet` holds numbers and texts; the terminal and the web page show the same sheets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from segue.core.metrics import RunScores
+from segue.core.records import RunRecord
+from segue.report.comparison import Comparison, Entry, Stat, compare, stat
+
+MAX_STEPS = 4
+"""with more steps than this only the first and the last are shown, and the average"""
+
+MEANS = {"old": lambda s: s.old, "new": lambda s: s.new, "all": lambda s: s.all}
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table without its looks; `heads` are (upper, lower) words, equal upper neighbours belong together."""
+
+    title: str
+    heads: tuple[tuple[str, str], ...]
+    decimals: tuple[int, ...]
+    rows: tuple[tuple[str, tuple[Stat, ...]], ...]
+    caption: tuple[str, ...]
+
+
+def results_table(runs: Sequence[RunRecord]) -> Table:
+    """old / new / all of each method after each step, and what it forgot; 80 columns wide for three steps."""
+    return _terminal(results_sheet(compare(runs)))
+
+
+def metrics_table(runs: Sequence[RunRecord]) -> Table:
+    """The other scores of the finished runs, and their cost."""
+    return _terminal(metrics_sheet(compare(runs)))
+
+
+def results_sheet(comparison: Comparison) -> Sheet:
+    last = comparison.num_steps - 1
+    shown = list(range(last + 1)) if last < MAX_STEPS else [0, last]
+    # After step 0 there are no new classes, and all is old: one column says it.
+    columns = [(step, name) for step in shown for name in (MEANS if step else ["old"])]
+    finals: list[tuple[tuple[str, str], Callable[[RunScores], float]]] = []
+    if last >= MAX_STEPS:
+        finals.append((("over steps", "average"), lambda s: s.average))
+    finals.append((("points", "forgetting"), lambda s: s.forgetting))
+    rows = []
+    for entry in comparison.entries:
+        cells = [entry.step_stat(step, MEANS[name]) for step, name in columns]
+        cells += [_incremental(entry, score, comparison.joint) for _, score in finals]
+        rows.append((_label(entry), tuple(cell.scaled(100) for cell in cells)))
+    heads = (*((f"step {step}", name) for step, name in columns), *(head for head, _ in finals))
+    return Sheet(
+        title=f"Mean IoU in percent: {comparison.title}",
+        heads=heads,
+        decimals=(1,) * len(heads),
+        rows=tuple(rows),
+        caption=(_convention(comparison), *_remarks(comparison)),
+    )
+
+
+def metrics_sheet(comparison: Comparison) -> Sheet:
+    joint = comparison.joint
+    rows = []
+    for entry in comparison.entries:
+        scores = [
+            entry.final_stat(lambda s: s.final.old_bg, None),
+            entry.final_stat(lambda s: s.final.all_bg, None),
+            entry.final_stat(lambda s: s.final.h, None),
+            _incremental(entry, lambda s: s.average, joint),
+            _incremental(entry, lambda s: s.backward_transfer, joint),
+            _incremental(entry, lambda s: s.stability, joint),
+            _incremental(entry, lambda s: s.plasticity, joint),
+            _incremental(entry, lambda s: s.gap_to_joint, joint),
+        ]
+        minutes = stat(
+            sum(r.seconds.get("train", math.nan) for r in run.steps) / 60 for run in entry.finished
+        )
+        memory = stat(max(r.peak_memory for r in run.steps) / 2**20 for run in entry.finished)
+        rows.append((_label(entry), (*(score.scaled(100) for score in scores), minutes, memory)))
+    return Sheet(
+        title=f"At the end, in percent: {comparison.title}",
+        heads=(
+            ("old", "+bg"),
+            ("all", "+bg"),
+            ("h", "IoU"),
+            ("mean", "steps"),
+            ("", "BWT"),
+            ("sta-", "bility"),
+            ("plas-", "ticity"),
+            ("gap to", "Joint"),
+            ("train", "min"),
+            ("peak", "MiB"),
+        ),
+        decimals=(*(1,) * 9, 0),
+        rows=tuple(rows),
+        caption=(
+            "+bg counts background as a class. hIoU: harmonic mean of old and new. mean steps: all, averaged"
+            " over the steps. BWT: backward transfer, the change since a class was learned. stability: old at"
+            " the end / old after step 0. plasticity: new / new of Joint. gap: all of Joint - all.",
+            *_remarks(comparison),
+        ),
+    )
+
+
+def format_number(value: float, decimals: int) -> str:
+    """A number, or a dash where it is not defined."""
+    if math.isnan(value):
+        return "-"
+    return f"{round(value, decimals) + 0.0:.{decimals}f}"  # + 0.0 turns -0.0 into 0.0
+
+
+def _convention(comparison: Comparison) -> str:
+    text = "old: classes of step 0; new: later ones; all: both; background is left out."
+    if any(entry.offline for entry in comparison.entries):
+        text += " Joint is trained once on everything."
+    return text
+
+
+def _remarks(comparison: Comparison) -> tuple[str, ...]:
+    """What holds for single rows."""
+    several = any(len(entry.runs) > 1 for entry in comparison.entries)
+    spread = ("±: standard deviation over runs with other seeds.",) if several else ()
+    return (*spread, *comparison.notes)
+
+
+def _incremental(entry: Entry, score: Callable[[RunScores], float], joint: Entry | None) -> Stat:
+    """A score about learning in steps, which Joint does not do."""
+    return Stat(math.nan) if entry.offline else entry.final_stat(score, joint)
+
+
+def _label(entry: Entry) -> str:
+    return entry.label + ("" if len(entry.finished) == len(entry.runs) else " *")
+
+
+def _terminal(sheet: Sheet) -> Table:
+    table = Table(
+        title=Text(sheet.title, style="bold"),
+        caption=Text("\n".join(sheet.caption), style="dim"),
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1),
+        collapse_padding=True,
+        pad_edge=False,
+        show_edge=False,
+    )
+    table.add_column(Text("\nmethod"), overflow="fold", min_width=6)
+    previous = ""
+    for upper, lower in sheet.heads:
+        table.add_column(
+            Text(f"{upper if upper != previous else ''}\n{lower}"), justify="right", no_wrap=True
+        )
+        previous = upper
+    for label, cells in sheet.rows:
+        table.add_row(Text(label), *(_cell(*pair) for pair in zip(cells, sheet.decimals, strict=True)))
+    return table
+
+
+def _cell(cell: Stat, decimals: int) -> Text:
+    text = Text(format_number(cell.mean, decimals))
+    if not math.isnan(cell.std):  # below the mean, so that rows of several seeds stay narrow
+        text.append(f"\n±{format_number(cell.std, decimals)}", style="dim")
+    return text

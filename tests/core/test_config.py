@@ -1,0 +1,298 @@
+"""Recipes are checked strictly, and survive the way to YAML and back."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import pytest
+import yaml
+
+from segue.core.config import (
+    OptimConfig,
+    RunConfig,
+    as_dict,
+    differences,
+    merge,
+    parse_overrides,
+    recipe_hash,
+    to_yaml,
+    validate,
+)
+from segue.core.errors import UserError
+
+SMALL = {"scenario": {"dataset": "voc", "split": "15-5"}, "method": {"name": "caf"}}
+FULL = {
+    "scenario": {
+        "dataset": "zoo",
+        "split": [["cat", 2], ["person"]],
+        "mode": "disjoint",
+        "void": "ignore",
+        "future": "background",
+        "order": [3, "cat", "dog"],
+        "manifest": "scenario.json",
+    },
+    "method": {"name": "mib", "params": {"kd_weight": 1e-05, "layers": [1, {"é": None}], "text": "1e-2"}},
+    "data": {"root": "images", "empty": {}},
+    "model": {
+        "backbone": "tiny",
+        "head": "tiny",
+        "output_stride": 8,
+        "weights": "w.safetensors",
+        "pretrained": True,
+        "frozen_stages": 2,
+    },
+    "optim": {
+        "lr_first": 0.5,
+        "lr_next": 1e-07,
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+        "nesterov": False,
+        "poly_power": 1.0,
+        "head_factor": 10.0,
+        "layer_factor": 2.0,
+        "clip": None,
+    },
+    "train": {
+        "epochs": 3,
+        "epochs_next": 2,
+        "batch_size": 4,
+        "accumulate": 2,
+        "crop": 64,
+        "scale": (0.8, 1.0),
+        "norm": "batch",
+        "precision": "bf16",
+        "channels_last": False,
+        "workers": 0,
+        "seed": 7,
+        "log_every": 1,
+        "save_seconds": 0.0,
+    },
+    "eval": {"samples": 0},
+}
+
+
+def recipe(**sections) -> RunConfig:
+    return validate(RunConfig, merge(SMALL, sections), "")
+
+
+# --- validation -----------------------------------------------------------------------------------
+
+
+def test_defaults_fill_what_is_not_given():
+    config = recipe()
+    assert (config.scenario.mode, config.scenario.void) == ("overlapped", "background")
+    assert config.optim == OptimConfig()
+    assert config.method.params == config.data == {}
+
+
+def test_no_given_value_is_dropped():
+    config = validate(RunConfig, FULL, "")
+    assert as_dict(config) == FULL
+    for section, defaults in as_dict(recipe()).items():
+        assert [key for key, value in defaults.items() if FULL[section][key] == value] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"optimizer": {}}, "Unknown key 'optimizer'. Did you mean 'optim'?"),
+        ({"optim": {"lr_nxt": 1}}, "Unknown key 'optim.lr_nxt'. Did you mean 'lr_next'?"),
+        ({"train": {"batchsize": 4}}, "Unknown key 'train.batchsize'. Did you mean 'batch_size'?"),
+        ({"method": {"parms": {}}}, "Unknown key 'method.parms'. Did you mean 'params'?"),
+        ({"eval": {"zzz": 1}}, "Unknown key 'eval.zzz'. Valid: samples."),
+        ({1: 2}, "Unknown key '1'."),
+    ],
+)
+def test_unknown_key_is_named_with_the_nearest(values, message):
+    with pytest.raises(UserError) as caught:
+        validate(RunConfig, merge(SMALL, values), "")
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "section", [field.name for field in dataclasses.fields(RunConfig) if field.name != "data"]
+)
+def test_every_section_refuses_unknown_keys(section):
+    with pytest.raises(UserError, match=rf"Unknown key '{section}\.surprise'"):
+        recipe(**{section: {"surprise": 1}})
+
+
+@dataclass(frozen=True)
+class Inner:
+    depth: int = 1
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner = Inner()
+    maybe: Inner | None = None
+    many: tuple[Inner, ...] = ()
+
+
+def test_config_of_a_plugin_is_checked_under_its_own_name():
+    assert validate(Outer, {"inner": {"depth": "3"}, "many": [{}]}, "data") == Outer(
+        Inner(3), None, (Inner(),)
+    )
+    with pytest.raises(UserError, match=r"'method\.params\.inner\.dept'\. Did you mean 'depth'"):
+        validate(Outer, {"inner": {"dept": 2}}, "method.params")
+
+
+@pytest.mark.parametrize("values", [{"maybe": {"dept": 2}}, {"many": [{"dept": 2}]}])
+def test_unknown_key_inside_an_optional_or_listed_section_is_refused(values):
+    with pytest.raises(UserError, match=r"data\..*\.dept"):
+        validate(Outer, values, "data")
+
+
+@pytest.mark.parametrize("value", [None, 3, "caf"])
+def test_section_must_be_a_mapping(value):
+    with pytest.raises(UserError, match="'optim' is a section"):
+        recipe(optim=value)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "complaint"),
+    [
+        ("optim", "lr_first", 0, "greater than 0"),
+        ("optim", "lr_first", "fast", "valid number"),
+        ("optim", "lr_first", float("nan"), "finite"),
+        ("optim", "momentum", 1, "less than 1"),
+        ("optim", "momentum", float("nan"), "less than 1"),
+        ("optim", "clip", -1, "greater than 0"),
+        ("optim", "clip", False, "greater than 0"),
+        ("optim", "nesterov", "maybe", "boolean"),
+        ("train", "epochs", 0, "greater than or equal to 1"),
+        ("train", "epochs", 2.5, "integer"),
+        ("train", "batch_size", 1, "greater than or equal to 2"),
+        ("train", "norm", "frosen", "'frozen' or 'batch'"),
+        ("model", "output_stride", 4, "8, 16 or 32"),
+        ("model", "backbone", None, "string"),
+        ("scenario", "mode", "overlap", "'overlapped', 'disjoint' or 'sequential'"),
+        ("scenario", "split", 50, "string"),  # the recipe builder turns numbers into text first
+        ("scenario", "order", 7, "string"),
+    ],
+)
+def test_bad_value_is_named(section, key, value, complaint):
+    with pytest.raises(UserError) as caught:
+        recipe(**{section: {key: value}})
+    assert f"'{section}.{key}' is {value!r}: " in str(caught.value)
+    assert complaint in str(caught.value)
+
+
+def test_bad_entry_of_a_list_is_named_by_its_place():
+    with pytest.raises(UserError, match=r"'scenario\.split\.0\.1' is 2\.5: .*integer"):
+        recipe(scenario={"split": [["cat", 2.5]]})
+    with pytest.raises(UserError, match=r"'train\.scale\.1' is -1: "):
+        recipe(train={"scale": [1, -1]})
+
+
+def test_missing_keys_are_all_named():
+    with pytest.raises(UserError) as caught:
+        validate(RunConfig, {"scenario": {"dataset": "voc"}, "method": {}}, "")
+    assert str(caught.value).splitlines() == ["'scenario.split' is missing.", "'method.name' is missing."]
+
+
+def test_numbers_written_as_text_become_numbers():
+    values = yaml.safe_load("{lr_first: 1e-2, lr_next: '0.5', weight_decay: 0}")
+    assert values["lr_first"] == "1e-2"  # YAML 1.1 wants 1.0e-2
+    optim = recipe(optim=values).optim
+    assert (optim.lr_first, optim.lr_next, optim.weight_decay) == (0.01, 0.5, 0.0)
+    assert all(type(rate) is float for rate in (optim.lr_first, optim.lr_next, optim.weight_decay))
+
+
+def test_recipe_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        recipe().train.epochs = 3
+
+
+# --- overrides and merging ------------------------------------------------------------------------
+
+
+def test_overrides():
+    words = [
+        "optim.lr_next=1e-3",
+        "train.scale=[0.5, 1]",
+        "train.epochs=3",
+        "model.weights=null",
+        "data.root=a=b",
+    ]
+    assert parse_overrides(words) == {
+        "optim": {"lr_next": "1e-3"},
+        "train": {"scale": [0.5, 1], "epochs": 3},
+        "model": {"weights": None},
+        "data": {"root": "a=b"},
+    }
+    assert parse_overrides([]) == {}
+
+
+def test_last_override_wins():
+    assert parse_overrides(["train.epochs=3", "train.epochs=4"]) == {"train": {"epochs": 4}}
+
+
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        ("15-5", "15-5"),
+        ("50", "50"),
+        ('"15-5"', "15-5"),
+        ("cat,dog/person", "cat,dog/person"),
+        ("[[cat, 2], [person]]", [["cat", 2], ["person"]]),
+    ],
+)
+def test_split_stays_text_unless_it_is_a_list(text, split):
+    assert parse_overrides([f"scenario.split={text}"]) == {"scenario": {"split": split}}
+
+
+@pytest.mark.parametrize("word", ["epochs", "", "=3", "train.=3", ".epochs=3", "train..epochs=3"])
+def test_word_that_is_no_setting_is_refused(word):
+    with pytest.raises(UserError, match=r"settings are written section\.key=value"):
+        parse_overrides([word])
+
+
+@pytest.mark.parametrize("word", ["train.scale=[0.5", "data.root={a", "data.day=2020-13-45"])
+def test_value_that_is_no_yaml_is_refused(word):
+    with pytest.raises(UserError, match="not valid YAML"):
+        parse_overrides([word])
+
+
+def test_merge_goes_into_sections_and_leaves_its_arguments_alone():
+    base = {"a": {"x": 1, "y": {"z": 1}}, "b": [1, 2], "c": 3}
+    over = {"a": {"y": {"w": 2}}, "b": [3], "c": {"d": 4}}
+    assert merge(base, over) == {"a": {"x": 1, "y": {"z": 1, "w": 2}}, "b": [3], "c": {"d": 4}}
+    assert base == {"a": {"x": 1, "y": {"z": 1}}, "b": [1, 2], "c": 3}
+    assert merge({"a": {"x": 1}}, {"a": None}) == {"a": None}
+
+
+# --- YAML, hash, differences ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [SMALL, FULL], ids=["small", "full"])
+def test_yaml_round_trip(values):
+    config = validate(RunConfig, values, "")
+    text = to_yaml(config)
+    again = validate(RunConfig, yaml.safe_load(text), "")
+    assert again == config
+    assert recipe_hash(again) == recipe_hash(config)
+    sections = [line.split(":")[0] for line in text.splitlines() if not line.startswith((" ", "-"))]
+    assert sections == [field.name for field in dataclasses.fields(RunConfig)]
+
+
+def test_hash_sees_every_change():
+    assert recipe_hash(recipe()) != recipe_hash(recipe(train={"seed": 43}))
+    assert recipe_hash(recipe(method={"params": {"a": 1, "b": 2}})) == recipe_hash(
+        recipe(method={"params": {"b": 2, "a": 1}})
+    )
+
+
+def test_differences():
+    stored = as_dict(recipe(data={"root": "old"}))
+    wanted = as_dict(recipe(train={"epochs": 3}, data={"size": 8}, scenario={"split": "15-1"}))
+    assert differences(stored, wanted) == [
+        "scenario.split: '15-5' -> '15-1'",
+        "data.root: 'old' -> None",
+        "data.size: None -> 8",
+        "train.epochs: 30 -> 3",
+    ]
+
+
+def test_stored_recipe_does_not_differ_from_itself():
+    config = validate(RunConfig, FULL, "")
+    assert differences(yaml.safe_load(to_yaml(config)), as_dict(config)) == []  # tuple or list is the same

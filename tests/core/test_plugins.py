@@ -1,0 +1,100 @@
+"""Plug-ins are found by the name of their file, inside the package or out of it."""
+
+import sys
+
+import pytest
+
+from segue.core import plugins
+from segue.core.errors import UserError
+
+PLUGIN = """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Mine:
+    rate: "float" = 0.5
+
+METHOD = Mine
+"""
+
+
+@pytest.fixture
+def zoo(tmp_path, monkeypatch):
+    """A kind `method` whose package lies in a temporary folder and holds `mib`, `ewc` and `empty`."""
+    package = tmp_path / "plugin_zoo"
+    package.mkdir()
+    for name, text in {"__init__": "", "base": "", "mib": PLUGIN, "ewc": PLUGIN, "empty": "x = 1"}.items():
+        (package / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(plugins, "KINDS", {"method": ("plugin_zoo", "METHOD")})
+    yield package
+    for module in [name for name in sys.modules if name.split(".")[0] == "plugin_zoo"]:
+        del sys.modules[module]
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """Writes a file outside any package; forgets its module afterwards."""
+    before = set(sys.modules)
+
+    def write(name: str, text: str):
+        path = tmp_path / "elsewhere" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return path
+
+    yield write
+    for module in set(sys.modules) - before:
+        if module.startswith("segue_plugin_"):
+            del sys.modules[module]
+
+
+def test_names_are_the_files_without_base(zoo):
+    assert plugins.names("method") == ["empty", "ewc", "mib"]
+    (zoo / "added.py").write_text(PLUGIN)
+    assert plugins.names("method")[0] == "added"
+
+
+def test_find_by_name(zoo):
+    assert plugins.find("method", "mib")().rate == 0.5
+    assert plugins.find("method", "mib") is plugins.find("method", "mib")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("mbi", "Did you mean 'mib'"), ("base", "There is no method 'base'")]
+)
+def test_unknown_name_is_refused(zoo, name, message):
+    with pytest.raises(UserError, match=message):
+        plugins.find("method", name)
+
+
+def test_module_without_its_word_is_refused(zoo):
+    with pytest.raises(UserError, match=r"empty\.py .*add a line 'METHOD = YourClass'"):
+        plugins.find("method", "empty")
+
+
+def test_shipped_data_sets_leave_base_out():
+    assert "base" not in plugins.names("dataset")
+    with pytest.raises(UserError, match="There is no dataset 'base'"):
+        plugins.find("dataset", "base")
+
+
+def test_find_by_file(outside):
+    found = plugins.find("method", str(outside("my_method.py", PLUGIN)))
+    assert found().rate == 0.5
+    assert found.__module__ == "segue_plugin_my_method"
+
+
+def test_file_without_its_word_is_refused(outside):
+    with pytest.raises(UserError, match=r"nothing\.py .*add a line 'METHOD = YourClass'"):
+        plugins.find("method", str(outside("nothing.py", "x = 1")))
+
+
+def test_missing_file_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"There is no file .*absent\.py"):
+        plugins.find("method", str(tmp_path / "absent.py"))
+
+
+def test_error_inside_a_file_is_shown_as_it_is(outside):
+    with pytest.raises(ZeroDivisionError):
+        plugins.find("method", str(outside("broken.py", "1 / 0")))

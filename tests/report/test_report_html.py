@@ -1,0 +1,146 @@
+"""The page: complete in one file, escaped, and written for whatever part of a run there is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from segue.core.errors import UserError
+from segue.report import write_report
+from segue.report.comparison import compare
+from segue.report.headline import headline, new_classes, scoring
+from segue.report.html import render
+from segue.report.pictures import overlay, read_samples, shown_steps
+
+KEYS = ("test-00003", "test-00007")
+TWO = (("a",), ("b",))
+LEARNED = [[50, 0], [10, 40]]
+LOST = [[50, 0, 0], [39, 1, 0], [0, 0, 30]]
+KEPT = [[50, 0, 0], [4, 36, 0], [6, 0, 24]]
+FROZEN = [[50, 0, 0], [0, 40, 0], [30, 0, 0]]
+BOUND = [[50, 0, 0], [0, 40, 0], [0, 0, 30]]
+
+
+def test_page_is_self_contained_and_escaped(make_run, tmp_path):
+    runs = [make_run(method, keys=KEYS) for method in ("finetune", "caf", "joint")]
+    path = write_report(runs, tmp_path / "out" / "report.html")
+    page = path.read_text(encoding="utf-8")
+    assert "http" not in page and "<link" not in page and "<script" not in page
+    assert all(source.startswith("data:image/png;base64,") for source in re.findall(r'src="([^"]*)"', page))
+    assert "<b>" not in re.sub(r"<summary><b>", "", page) and "&lt;b&gt;" in page
+    assert page.count("<svg") == 2 and page.count("<polyline") == 4
+    assert "segue train recipe.yaml" in page and "background is left out" in page
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
+
+
+def test_pictures_per_method_and_step(make_run):
+    comparison = compare([make_run(method, keys=KEYS) for method in ("finetune", "caf", "joint")])
+    samples = read_samples(comparison)
+    assert [sample.key for sample in samples] == list(KEYS)
+    filled = {row.label: [cell is not None for cell in row.cells] for row in samples[0].rows}
+    assert filled == {
+        "finetune": [True, True, True],
+        "caf": [True, True, True],
+        "caf attention": [False, True, True],
+        "joint": [False, False, True],
+    }
+
+
+def test_samples_are_matched_by_key(make_run):
+    runs = [make_run("finetune", keys=KEYS), make_run("caf", keys=KEYS[::-1]), make_run("mib", keys=KEYS[:1])]
+    rows = [[row.label for row in sample.rows] for sample in read_samples(compare(runs))]
+    assert rows == [["finetune", "caf", "caf attention", "mib"], ["finetune", "caf", "caf attention"]]
+
+
+def test_missing_pictures_are_fine(make_run):
+    run = make_run("caf", keys=KEYS)
+    for name in ("input", "truth", "step1", "step2-attention"):
+        (run.folder / "samples" / "0" / f"{name}.png").unlink()
+    assert render([run, make_run("mib")]).count("<article>") == 2
+    assert "<article>" not in render([make_run("plop")])
+
+
+def test_broken_picture_is_named(make_run):
+    run = make_run("caf", keys=KEYS)
+    (run.folder / "samples" / "1" / "step0.png").write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"step0\.png is not a readable picture"):
+        render([run])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"samples": [3]}'])
+def test_broken_index_is_named(make_run, text):
+    run = make_run("caf", keys=KEYS)
+    (run.folder / "samples" / "index.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"index\.json is not an index"):
+        render([run])
+
+
+def test_unfinished_and_empty_runs(make_run):
+    page = render([make_run("caf", steps=1), make_run("mib", steps=0)])
+    assert "not finished: 1 of 3 steps" in page and "mib-0 is left out" in page
+    assert "1 method on shapes" in page and not re.search(r"\bnan\b", page)
+
+
+def test_many_steps(make_run):
+    groups = (("a", "b"), *((name,) for name in "cdefghi"))
+    page = render([make_run("caf", groups=groups, keys=KEYS)])
+    assert "step 7" in page and shown_steps(8) == [0, 1, 3, 4, 6, 7] and shown_steps(1) == [0]
+
+
+def test_nan_is_a_dash(make_run):
+    absent = [[50, 0, 0], [4, 36, 0], [0, 0, 0]]
+    page = render([make_run("caf", groups=TWO, matrices=[LEARNED, absent])])
+    assert re.search(r'<th scope="row">b</th><td>1</td>\s*<td>-</td>', page)
+
+
+def test_headline_contrasts_what_is_kept(make_run):
+    runs = [
+        make_run("finetune", groups=TWO, matrices=[LEARNED, LOST]),
+        make_run("caf", groups=TWO, matrices=[LEARNED, KEPT]),
+        make_run("joint", groups=TWO, matrices=[BOUND]),
+    ]
+    # a was 40/50; now 1/40 and 36/40: 3 % and 112 % of it
+    assert headline(compare(runs)) == (
+        "After 2 steps fine-tuning keeps 3 % of its score on the first class; CAF keeps 112 %."
+    )
+    assert new_classes(compare(runs)) == (
+        "On the class that came later fine-tuning reaches 100 %, CAF reaches 80 %"
+        " of what joint training scores."
+    )
+
+
+def test_headline_names_a_method_that_keeps_more(make_run):
+    runs = [
+        make_run("caf", groups=TWO, matrices=[LEARNED, KEPT]),
+        make_run("freeze", groups=TWO, matrices=[LEARNED, FROZEN]),
+    ]
+    assert headline(compare(runs)).endswith(
+        "CAF keeps 112 % of its score on the first class; freeze keeps 125 %."
+    )
+    assert headline(compare(runs[1:])) == "1 method on shapes, split 1-1, 2 steps, overlapped"
+    assert new_classes(compare(runs)) is None
+
+
+def test_scoring_states_the_policy(make_run):
+    policy = {"mode": "disjoint", "void": "ignore", "future": "background"}
+    assert "count as background" in scoring(compare([make_run("caf", policy=policy)]))
+    assert "are not scored at that step" in scoring(compare([make_run("mib")]))
+
+
+def test_overlay_is_hot_where_the_map_is_high():
+    photo = Image.new("RGB", (8, 8), (100, 100, 100))
+    grey = Image.fromarray(np.array([[0, 255]], dtype=np.uint8))
+    mixed = np.asarray(overlay(photo, grey)).astype(int)
+    assert mixed.shape == (8, 8, 3)
+    assert mixed[0, 0].sum() < 300 < mixed[0, -1].sum()
+
+
+def test_no_torch():
+    code = "import sys, segue.report; print(sorted({name.split('.')[0] for name in sys.modules}))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "'segue'" in result.stdout and "torch" not in result.stdout
