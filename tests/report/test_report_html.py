@@ -13,6 +13,7 @@ from PIL import Image
 from segue.core.errors import UserError
 from segue.report import write_report
 from segue.report.comparison import compare
+from segue.report.figures import step_charts
 from segue.report.headline import headline, new_classes, scoring
 from segue.report.html import render
 from segue.report.pictures import overlay, read_samples, shown_steps
@@ -96,6 +97,18 @@ def test_nan_is_a_dash(make_run):
     absent = [[50, 0, 0], [4, 36, 0], [0, 0, 0]]
     page = render([make_run("caf", groups=TWO, matrices=[LEARNED, absent])])
     assert re.search(r'<th scope="row">b</th><td>1</td>\s*<td>-</td>', page)
+
+
+def test_charts_share_a_scale_and_show_joint(make_run):
+    runs = [
+        make_run("x<y", "odd", groups=TWO, matrices=[LEARNED, KEPT]),
+        make_run("joint", groups=TWO, matrices=[BOUND]),
+    ]
+    charts = step_charts(compare(runs))
+    assert all(">100</text>" in chart and "x&lt;y" in chart and "x<y" not in chart for chart in charts)
+    assert [chart.count("stroke-dasharray") for chart in charts] == [2, 2]  # the bound and its legend
+    # old: 80 % after step 0, 90 % after step 1, on a plot from y = 34 (100 %) to y = 264 (0 %)
+    assert re.search(r'points="68\.0,80\.0 430\.0,57\.0"', charts[1])
 
 
 def test_headline_contrasts_what_is_kept(make_run):

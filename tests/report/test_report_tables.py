@@ -123,8 +123,12 @@ def test_another_test_set_is_noted(make_run):
     )
 
 
-def test_three_steps_fit_80_columns(make_run):
-    runs = [make_run("finetune", seed=seed) for seed in range(2)] + [make_run("joint")]
+@pytest.mark.parametrize("later", ["de", "def"])
+def test_three_and_four_steps_fit_80_columns(make_run, later):
+    groups = (("a", "b", "c"), *((name,) for name in later))
+    runs = [make_run("finetune", seed=seed, groups=groups) for seed in range(2)] + [
+        make_run("joint", groups=groups)
+    ]
     for table in (results_table(runs), metrics_table(runs)):
         text = printed(table)
         assert Console(width=200).measure(table).maximum <= 80

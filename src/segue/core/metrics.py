@@ -111,7 +111,9 @@ def backward_transfer(confusions: Sequence[np.ndarray]) -> float:
         return math.nan
     known = len(confusions[-2]) - 1
     history = class_history(confusions)
-    learned = [next(row for row, c in enumerate(confusions) if len(c) - 1 > column) for column in range(known)]
+    learned = [
+        next(row for row, c in enumerate(confusions) if len(c) - 1 > column) for column in range(known)
+    ]
     return mean(history[-1, :known] - history[learned, range(known)])
 
 
@@ -132,7 +134,9 @@ class RunScores:
     """all of Joint - all at the end"""
 
 
-def run_scores(confusions: Sequence[np.ndarray], num_first: int, joint: np.ndarray | None = None) -> RunScores:
+def run_scores(
+    confusions: Sequence[np.ndarray], num_first: int, joint: np.ndarray | None = None
+) -> RunScores:
     """Scores of a run from its confusion matrices, one per step, and the one of Joint if there is any."""
     first, final = step_scores(confusions[0], num_first), step_scores(confusions[-1], num_first)
     upper = None if joint is None else step_scores(joint, num_first)

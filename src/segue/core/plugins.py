@@ -36,7 +36,9 @@ def find(kind: str, name: str) -> Any:
     else:
         raise UserError(f"There is no {kind} '{name}'.{suggest(name, names(kind))}")
     if not hasattr(module, word):
-        raise UserError(f"{module.__file__} does not say which class it exports: add a line '{word} = YourClass'.")
+        raise UserError(
+            f"{module.__file__} does not say which class it exports: add a line '{word} = YourClass'."
+        )
     return getattr(module, word)
 
 

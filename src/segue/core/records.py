@@ -38,7 +38,9 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:
-        raise UserError(f"Cannot write {path}: {error.strerror or error}. Nothing was changed there.") from error
+        raise UserError(
+            f"Cannot write {path}: {error.strerror or error}. Nothing was changed there."
+        ) from error
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
@@ -121,7 +123,9 @@ class RunRecord:
 
     @property
     def finished(self) -> bool:
-        return bool(self.steps) and len(self.steps) == (1 if self.steps[0].offline else len(self.steps[0].groups))
+        return bool(self.steps) and len(self.steps) == (
+            1 if self.steps[0].offline else len(self.steps[0].groups)
+        )
 
 
 def read_run(folder: str | Path) -> RunRecord:
@@ -130,10 +134,14 @@ def read_run(folder: str | Path) -> RunRecord:
     recipe = read_yaml(folder / "recipe.yaml") if (folder / "recipe.yaml").is_file() else None
     if recipe is None:
         raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")
-    paths = sorted((folder / "steps").glob("*.json"), key=lambda path: int(path.stem) if path.stem.isdigit() else -1)
+    paths = sorted(
+        (folder / "steps").glob("*.json"), key=lambda path: int(path.stem) if path.stem.isdigit() else -1
+    )
     records = tuple(read_record(path) for path in paths)
     if [record.step for record in records] != list(range(len(records))):
-        raise UserError(f"{folder}/steps should hold 0.json, 1.json, ... but holds {[p.name for p in paths]}.")
+        raise UserError(
+            f"{folder}/steps should hold 0.json, 1.json, ... but holds {[p.name for p in paths]}."
+        )
     return RunRecord(folder, recipe, records)
 
 
@@ -146,5 +154,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(document, dict):
-        raise UserError(f"{path} should hold 'section: {{key: value}}' entries, not {type(document).__name__}.")
+        raise UserError(
+            f"{path} should hold 'section: {{key: value}}' entries, not {type(document).__name__}."
+        )
     return document

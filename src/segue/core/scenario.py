@@ -84,7 +84,9 @@ class Scenario:
                 raise UserError(f"Step {index} of the split has no class.")
             for class_id in group:
                 if class_id in seen:
-                    raise UserError(f"Class '{self.classes.names[class_id]}' (id {class_id}) stands twice in the split.")
+                    raise UserError(
+                        f"Class '{self.classes.names[class_id]}' (id {class_id}) stands twice in the split."
+                    )
                 seen.add(class_id)
 
     @property
@@ -104,7 +106,9 @@ class Scenario:
     def channel_names(self, step: Step) -> tuple[str, ...]:
         return ("background", *(self.classes.names[class_id] for class_id in step.seen))
 
-    def select(self, step: Step, present: np.ndarray, split: Literal["train", "test"] = "train") -> np.ndarray:
+    def select(
+        self, step: Step, present: np.ndarray, split: Literal["train", "test"] = "train"
+    ) -> np.ndarray:
         """Indices of the images that belong to a step. `present[i, c]` says whether id c occurs in image i."""
         if split == "test":
             return np.flatnonzero(present[:, step.seen].any(axis=1))
@@ -114,7 +118,9 @@ class Scenario:
             chosen &= ~present[:, future].any(axis=1)
         return np.flatnonzero(chosen)
 
-    def selects(self, step: Step, present: Collection[int], split: Literal["train", "test"] = "train") -> bool:
+    def selects(
+        self, step: Step, present: Collection[int], split: Literal["train", "test"] = "train"
+    ) -> bool:
         """Whether one image with these class ids belongs to a step."""
         row = np.zeros((1, 256), dtype=bool)
         row[0, list(present)] = True
@@ -168,7 +174,9 @@ def class_order(classes: ClassTable, order: Sequence[str | int] | str | None) ->
     if doubled := [classes.names[i] for i in dict.fromkeys(ids) if ids.count(i) > 1]:
         raise UserError(f"Class '{doubled[0]}' stands twice in the class order.")
     if missing := [classes.names[i] for i in classes.ids if i not in ids]:
-        raise UserError(f"The class order lacks {len(missing)} classes of {classes.dataset}, e.g. '{missing[0]}'.")
+        raise UserError(
+            f"The class order lacks {len(missing)} classes of {classes.dataset}, e.g. '{missing[0]}'."
+        )
     return ids
 
 
@@ -199,7 +207,9 @@ def parse_split(classes: ClassTable, split: Split, ordered: Sequence[int]) -> tu
     if not 1 <= base <= total:
         raise UserError(f"Split '{text}' starts with {base} classes, but {classes.dataset} has {total}.")
     if base < total and not 1 <= increment <= total - base:
-        raise UserError(f"Split '{text}' adds {increment} classes, but after the first {base} only {total - base} are left.")
+        raise UserError(
+            f"Split '{text}' adds {increment} classes, but after the first {base} only {total - base} are left."
+        )
     starts = [0, *range(base, total, max(increment, 1)), total]
     return tuple(tuple(ordered[a:b]) for a, b in zip(starts[:-1], starts[1:], strict=True))
 
@@ -214,7 +224,12 @@ def manifest(scenario: Scenario, train_keys: Sequence[Sequence[str]]) -> dict[st
         "offline": scenario.offline,
         "groups": [[names[class_id] for class_id in group] for group in scenario.groups],
         "steps": [
-            {"step": step.index, "new": [names[i] for i in step.new], "images": len(keys), "train": list(keys)}
+            {
+                "step": step.index,
+                "new": [names[i] for i in step.new],
+                "images": len(keys),
+                "train": list(keys),
+            }
             for step, keys in zip(scenario, train_keys, strict=True)
         ],
     }
@@ -226,14 +241,22 @@ def manifest_hash(document: dict[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def from_manifest(document: dict[str, Any], classes: ClassTable) -> tuple[Scenario, tuple[tuple[str, ...], ...]]:
+def from_manifest(
+    document: dict[str, Any], classes: ClassTable
+) -> tuple[Scenario, tuple[tuple[str, ...], ...]]:
     """The scenario of a manifest and the image keys that train each of its steps."""
     if document.get("format") != MANIFEST_FORMAT:
-        raise UserError(f"Not a scenario manifest: 'format' is {document.get('format')!r}, expected '{MANIFEST_FORMAT}'.")
+        raise UserError(
+            f"Not a scenario manifest: 'format' is {document.get('format')!r}, expected '{MANIFEST_FORMAT}'."
+        )
     if document.get("hash") != manifest_hash(document):
-        raise UserError("The manifest's hash does not match its content: it was edited or damaged. Write it anew.")
+        raise UserError(
+            "The manifest's hash does not match its content: it was edited or damaged. Write it anew."
+        )
     if document["dataset"] != classes.dataset:
-        raise UserError(f"The manifest is for data set '{document['dataset']}', the recipe asks for '{classes.dataset}'.")
+        raise UserError(
+            f"The manifest is for data set '{document['dataset']}', the recipe asks for '{classes.dataset}'."
+        )
     groups = tuple(tuple(classes.resolve(name) for name in group) for group in document["groups"])
     scenario = Scenario(classes, groups, **document["policy"], offline=document["offline"])
     return scenario, tuple(tuple(step["train"]) for step in document["steps"])

@@ -45,7 +45,9 @@ def read_mask(path: Path) -> np.ndarray:
     try:
         with _open(path) as image:
             if image.mode not in ("P", "L"):
-                raise UserError(f"{path} is a mask of mode {image.mode}; masks are 8-bit palette or grey images.")
+                raise UserError(
+                    f"{path} is a mask of mode {image.mode}; masks are 8-bit palette or grey images."
+                )
             return np.asarray(image)
     except READ_ERRORS as error:
         if isinstance(error, UserError):
@@ -58,7 +60,9 @@ def check_image(path: Path) -> tuple[int, int]:
     try:
         with _open(path) as image:
             size = image.size
-            image.draft("RGB", (size[0] // 8 or 1, size[1] // 8 or 1))  # JPEG: the whole stream, an eighth of the pixels
+            image.draft(
+                "RGB", (size[0] // 8 or 1, size[1] // 8 or 1)
+            )  # JPEG: the whole stream, an eighth of the pixels
             image.load()
             return size
     except READ_ERRORS as error:

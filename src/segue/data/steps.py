@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,8 +49,15 @@ class Batch:
 class StepData(Dataset):
     """Some images of a data set, relabelled through a table and transformed. Items are asked for as (position, seed)."""
 
-    def __init__(self, dataset: SegDataset, indices: Sequence[int], table: np.ndarray, transform: v2.Transform) -> None:
-        self.dataset, self.indices, self.table, self.transform = dataset, np.asarray(indices), table, transform
+    def __init__(
+        self, dataset: SegDataset, indices: Sequence[int], table: np.ndarray, transform: v2.Transform
+    ) -> None:
+        self.dataset, self.indices, self.table, self.transform = (
+            dataset,
+            np.asarray(indices),
+            table,
+            transform,
+        )
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -59,9 +67,7 @@ class StepData(Dataset):
         sample = self.dataset.read(int(self.indices[position]))
         if sample.image.shape[:2] != sample.mask.shape:
             raise UserError(f"{sample.key}: image is {sample.image.shape[:2]}, mask is {sample.mask.shape}.")
-        # v2 draws from the global generator: seed it per item, and leave the caller's state as it was
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with _seeded(seed):
             image, labels = apply(self.transform, sample.image, self.table[sample.mask])
         return image, labels, sample.key
 
@@ -109,7 +115,9 @@ class TestPlan:
 
     def batches(self, start: int = 0) -> Iterator[list[tuple[int, int]]]:
         for first in range(start * self.batch_size, self.images, self.batch_size):
-            yield [(position, position) for position in range(first, min(first + self.batch_size, self.images))]
+            yield [
+                (position, position) for position in range(first, min(first + self.batch_size, self.images))
+            ]
 
 
 @dataclass(frozen=True)
@@ -135,6 +143,21 @@ class Batches:
 
     def __len__(self) -> int:
         return len(self.plan) - self.start
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the CPU generator, from which v2 draws, and leave it as it was.
+
+    Not `torch.manual_seed`: without CUDA it queues a call with a whole stack trace each time, which costs half a
+    millisecond and is never freed.
+    """
+    state = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
 
 
 @dataclass(frozen=True)

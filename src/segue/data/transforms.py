@@ -13,11 +13,16 @@ from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 
 
-
 def train_transform(crop: int, scale: tuple[float, float]) -> v2.Transform:
     return v2.Compose(
         [
-            v2.RandomResizedCrop(crop, scale=scale, ratio=(3 / 4, 4 / 3), interpolation=InterpolationMode.BILINEAR, antialias=True),
+            v2.RandomResizedCrop(
+                crop,
+                scale=scale,
+                ratio=(3 / 4, 4 / 3),
+                interpolation=InterpolationMode.BILINEAR,
+                antialias=True,
+            ),
             v2.RandomHorizontalFlip(0.5),
         ]
     )
@@ -37,5 +42,3 @@ def apply(transform: v2.Transform, image: np.ndarray, labels: np.ndarray) -> tup
     )
     new_image, new_labels = transform(*paired)
     return new_image.as_subclass(Tensor), new_labels.as_subclass(Tensor)
-
-

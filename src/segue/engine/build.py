@@ -35,7 +35,9 @@ class Data:
     test_present: np.ndarray
     """class index of the test images"""
 
-    def train_batches(self, step_index: int, device: torch.device, start: int = 0, epochs: int | None = None) -> Batches:
+    def train_batches(
+        self, step_index: int, device: torch.device, start: int = 0, epochs: int | None = None
+    ) -> Batches:
         """The step's batches from iteration `start` on."""
         train, step = self.config.train, self.scenario[step_index]
         data = StepData(
@@ -107,11 +109,19 @@ def _scenario(config: RunConfig, dataset: SegDataset) -> tuple[Scenario, tuple[t
     if wanted.manifest is not None:
         scenario, keys = from_manifest(read_manifest(wanted.manifest), dataset.classes)
         if scenario.offline != offline:
-            raise UserError(f"The manifest {wanted.manifest} does not fit the method {config.method.name}: one of them is offline.")
+            raise UserError(
+                f"The manifest {wanted.manifest} does not fit the method {config.method.name}: one of them is offline."
+            )
         return scenario, keys
     return (
         make_scenario(
-            dataset.classes, wanted.split, wanted.mode, wanted.void, wanted.future, wanted.order, offline=offline
+            dataset.classes,
+            wanted.split,
+            wanted.mode,
+            wanted.void,
+            wanted.future,
+            wanted.order,
+            offline=offline,
         ),
         None,
     )
@@ -125,5 +135,7 @@ def _index(dataset: SegDataset, split: str, display: Display) -> np.ndarray:
 def _positions(dataset: SegDataset, keys: tuple[str, ...]) -> np.ndarray:
     position = {key: index for index, key in enumerate(dataset.keys)}
     if missing := [key for key in keys if key not in position]:
-        raise UserError(f"The manifest names '{missing[0]}', which the data set lacks ({len(missing)} such images).")
+        raise UserError(
+            f"The manifest names '{missing[0]}', which the data set lacks ({len(missing)} such images)."
+        )
     return np.array([position[key] for key in keys], dtype=np.int64)

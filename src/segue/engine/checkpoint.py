@@ -61,7 +61,11 @@ def _strip(node: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         tensors[path] = node.detach().cpu().contiguous().clone()
         return {"tensor": path}
     if isinstance(node, dict):
-        return {"items": [[key, _strip(value, f"{path}/{key}".lstrip("/"), tensors)] for key, value in node.items()]}
+        return {
+            "items": [
+                [key, _strip(value, f"{path}/{key}".lstrip("/"), tensors)] for key, value in node.items()
+            ]
+        }
     if isinstance(node, list | tuple):
         return {"list": [_strip(value, f"{path}/{index}", tensors) for index, value in enumerate(node)]}
     return {"value": node}

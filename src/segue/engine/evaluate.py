@@ -13,7 +13,9 @@ from segue.methods.base import Method
 
 
 @torch.inference_mode()
-def evaluate(method: Method, batches: Batches, channels: int, precision: str = "fp32", bar: Bar | None = None) -> np.ndarray:
+def evaluate(
+    method: Method, batches: Batches, channels: int, precision: str = "fp32", bar: Bar | None = None
+) -> np.ndarray:
     """Integer confusion matrix (rows truth, columns prediction); ignored pixels are not counted."""
     method.eval()
     confusion = torch.zeros(channels * channels, dtype=torch.int64, device=batches.device)
@@ -22,7 +24,9 @@ def evaluate(method: Method, batches: Batches, channels: int, precision: str = "
         with autocast(batches.device, precision):
             predicted = method.predict(batch.images).argmax(1)
         valid = batch.labels != IGNORE
-        confusion += torch.bincount(batch.labels[valid] * channels + predicted[valid], minlength=channels * channels)
+        confusion += torch.bincount(
+            batch.labels[valid] * channels + predicted[valid], minlength=channels * channels
+        )
         done += len(batch)
         if bar is not None:
             bar.update(done, "images")

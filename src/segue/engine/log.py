@@ -22,7 +22,9 @@ class LossMeter:
 
     def add(self, terms: dict[str, Tensor]) -> None:
         for name, value in terms.items():
-            self.sums[name] = self.sums[name] + value.detach() if name in self.sums else value.detach().clone()
+            self.sums[name] = (
+                self.sums[name] + value.detach() if name in self.sums else value.detach().clone()
+            )
         self.count += 1
 
     def means(self) -> dict[str, float]:

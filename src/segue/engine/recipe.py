@@ -28,7 +28,10 @@ def resolve(
     file: str | Path | None = None,
 ) -> RunConfig:
     """The complete, checked recipe of a run."""
-    words: dict[str, Any] = {"method": {"name": method}, "scenario": {"dataset": dataset, "split": split, "mode": mode}}
+    words: dict[str, Any] = {
+        "method": {"name": method},
+        "scenario": {"dataset": dataset, "split": split, "mode": mode},
+    }
     asked = merge(read_yaml(file) if file is not None else {}, _given(words))
     return complete(merge(asked, parse_overrides(overrides)))
 
@@ -50,7 +53,9 @@ def complete(asked: Mapping[str, Any]) -> RunConfig:
         raise UserError("Which split? Add --split B-I, such as 15-5: 15 classes first, then 5 at a time.")
     data = validate(data_kind.Config, _section(whole, "data"), "data")
     params = validate(method_kind.Config, _section(_section(whole, "method"), "params"), "method.params")
-    filled = merge(whole, {"data": dataclasses.asdict(data), "method": {"params": dataclasses.asdict(params)}})
+    filled = merge(
+        whole, {"data": dataclasses.asdict(data), "method": {"params": dataclasses.asdict(params)}}
+    )
     return validate(RunConfig, filled, "")
 
 
@@ -58,7 +63,9 @@ def _paper_values(method_kind: type[Method], asked: Mapping[str, Any]) -> dict[s
     """The method's values for this data set and split, the more special ones last."""
     scenario = asked["scenario"]
     split = {"15-5s": "15-1"}.get(str(scenario.get("split")), str(scenario.get("split")))
-    fitting = [s for s in method_kind.settings if s.dataset == scenario["dataset"] and s.split in (None, split)]
+    fitting = [
+        s for s in method_kind.settings if s.dataset == scenario["dataset"] and s.split in (None, split)
+    ]
     values: dict[str, Any] = {}
     for setting in sorted(fitting, key=lambda s: s.split is not None):
         values = merge(values, setting.values)

@@ -78,12 +78,15 @@ def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool)
         lines = differences(stored, read_back(config))
         if lines:
             raise UserError(
-                f"{folder} was started with another recipe (stored -> asked for):\n  " + "\n  ".join(lines)
+                f"{folder} was started with another recipe (stored -> asked for):\n  "
+                + "\n  ".join(lines)
                 + "\nResume with the stored recipe (segue train FOLDER --resume), or start anew with --overwrite."
             )
         return
     if folder.exists() and any(folder.iterdir()) and not resume:
-        raise UserError(f"The run folder {folder} exists. Go on with --resume, start anew with --overwrite, or name another with --out.")
+        raise UserError(
+            f"The run folder {folder} exists. Go on with --resume, start anew with --overwrite, or name another with --out."
+        )
 
 
 def read_back(config: RunConfig) -> dict[str, Any]:
@@ -120,18 +123,28 @@ def _train(
         losses = train_step(session, step, batches, config.optim, config.train, log, store, bar)
     method.end_step(context)
     outcome = {"losses": losses, "seconds": session.seconds, "peak_memory": peak_memory(device)}
-    store.save_finished(step.index, {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size})
+    store.save_finished(
+        step.index, {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
+    )
     return outcome
 
 
 def _record(
-    method: Method, data: Data, step: Step, device: torch.device, folder: Path, outcome: dict[str, Any], display: Display
+    method: Method,
+    data: Data,
+    step: Step,
+    device: torch.device,
+    folder: Path,
+    outcome: dict[str, Any],
+    display: Display,
 ) -> None:
     """Test a finished step and write its record and its pictures."""
     config, scenario = data.config, data.scenario
     began = time.monotonic()
     batches = data.test_batches(step.index, device)
-    with display.bar(f"{config.method.name} step {step.index + 1}/{len(scenario)} test", len(batches.data)) as bar:
+    with display.bar(
+        f"{config.method.name} step {step.index + 1}/{len(scenario)} test", len(batches.data)
+    ) as bar:
         confusion = evaluate(method, batches, step.num_channels, config.train.precision, bar)
     tested = time.monotonic() - began
     _pictures(method, data, step, device, folder)
@@ -180,5 +193,3 @@ def default_folder(config: RunConfig) -> Path:
     words = [Path(config.method.name).stem, scenario.dataset, split, scenario.mode, f"s{config.train.seed}"]
     name = "-".join("".join(c if c.isalnum() or c in "-_+" else "+" for c in word) for word in words)
     return Path("runs") / name
-
-

@@ -57,7 +57,9 @@ def reset_peak_memory(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
     elif sys.platform == "linux":
         try:
-            Path("/proc/self/clear_refs").write_text("5")  # sets the resident-set peak back to the present size
+            Path("/proc/self/clear_refs").write_text(
+                "5"
+            )  # sets the resident-set peak back to the present size
         except OSError:
             pass  # not allowed here: the peak is then that of the whole process
 
@@ -79,6 +81,8 @@ def versions(device: torch.device) -> dict[str, str]:
         "segue": segue.__version__,
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "torchvision", "timm", "numpy")},
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} {platform.machine()}",
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{device.type} {platform.machine()}",
         "threads": str(torch.get_num_threads()),
     }

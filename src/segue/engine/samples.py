@@ -17,7 +17,9 @@ from segue.methods.base import Method
 
 def choose_samples(scenario: Scenario, present: np.ndarray, candidates: np.ndarray, count: int) -> np.ndarray:
     """Test images that show the point: those with classes of the most steps, then with the most classes."""
-    groups = np.stack([present[candidates][:, list(group)].any(1) for group in scenario.groups], axis=1).sum(1)
+    groups = np.stack([present[candidates][:, list(group)].any(1) for group in scenario.groups], axis=1).sum(
+        1
+    )
     classes = present[candidates][:, list(scenario.classes.ids)].sum(1)
     ranked = np.lexsort((np.arange(len(candidates)), -classes, -groups))
     return np.sort(candidates[ranked[:count]])
@@ -28,7 +30,9 @@ def write_inputs(folder: Path, batch: Batch, class_names: tuple[str, ...]) -> No
     for number, (image, labels) in enumerate(zip(batch.images.cpu(), batch.labels.cpu(), strict=True)):
         _write(folder / str(number) / "input.png", Image.fromarray(image.permute(1, 2, 0).numpy()))
         _write(folder / str(number) / "truth.png", _indexed(labels))
-    write_json(folder / "index.json", {"samples": [{"key": key} for key in batch.keys], "classes": class_names})
+    write_json(
+        folder / "index.json", {"samples": [{"key": key} for key in batch.keys], "classes": class_names}
+    )
 
 
 @torch.inference_mode()

@@ -141,7 +141,9 @@ def update(session: Session, batch: Batch, clip: float | None, config: TrainConf
     session.scaler.unscale_(session.optimizer)
     session.method.after_backward()
     if clip is not None:
-        params = [p for group in session.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        params = [
+            p for group in session.optimizer.param_groups for p in group["params"] if p.grad is not None
+        ]
         nn.utils.clip_grad_norm_(params, clip)
     session.scaler.step(session.optimizer)
     session.scaler.update()

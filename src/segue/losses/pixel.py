@@ -63,7 +63,9 @@ def unbiased_distillation(
     """
     num_old = old_logits_BOhw.shape[1]
     if num_old >= logits_BKhw.shape[1]:
-        raise ValueError(f"Unbiased distillation needs new classes: {num_old} old of {logits_BKhw.shape[1]} channels.")
+        raise ValueError(
+            f"Unbiased distillation needs new classes: {num_old} old of {logits_BKhw.shape[1]} channels."
+        )
     size = tuple(logits_BKhw.shape[-2:]) if size is None else size
     logits_BKHW, old_BOHW = upsample(logits_BKhw, size), upsample(old_logits_BOhw, size)
     target_BOHW = old_BOHW.softmax(1)

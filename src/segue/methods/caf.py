@@ -35,8 +35,8 @@ class Config:
     """lambda_D: weight of the balanced distillation"""
     ad_weight: NonNegative = 1.0
     """lambda_AD: weight of the attentive distillation, relative to the teacher's energy"""
-    gamma: Literal["logit", "ratio", "literal", "off"] = "logit"
-    """reading of the background balance (eq. 10); off: 1"""
+    gamma: Literal["logit", "ratio", "literal", "none"] = "none"
+    """reading of the background balance (eq. 10); none: 1"""
     gamma_max: Positive | None = 1.0
     """largest background weight"""
     modality_dropout: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -57,8 +57,12 @@ class CAF(Method):
         for name, width in channels.items():
             # squeeze and excitation stays as drawn: equal in student and teacher, so it cannot be bent to lower the loss
             squeezed = max(width // REDUCTION, 4)
-            self.register_buffer(f"squeeze_{name}", nn.init.kaiming_uniform_(torch.empty(squeezed, width), a=5**0.5))
-            self.register_buffer(f"excite_{name}", nn.init.kaiming_uniform_(torch.empty(width, squeezed), a=5**0.5))
+            self.register_buffer(
+                f"squeeze_{name}", nn.init.kaiming_uniform_(torch.empty(squeezed, width), a=5**0.5)
+            )
+            self.register_buffer(
+                f"excite_{name}", nn.init.kaiming_uniform_(torch.empty(width, squeezed), a=5**0.5)
+            )
 
     def begin_step(self, ctx: StepContext) -> None:
         self.num_old = ctx.step.num_old
@@ -80,9 +84,9 @@ class CAF(Method):
 
     def background_weight(self, old_logits: Tensor) -> Tensor | None:
         """gamma (eq. 10), bounded: an image full of foreground would otherwise weigh its background a thousandfold."""
-        if self.config.gamma == "off":
+        if self.config.gamma == "none":
             return None
-        return background_balance(old_logits, self.config.gamma).clamp(max=self.config.gamma_max)
+        return background_balance(old_logits, self.config.gamma).clamp(0, self.config.gamma_max)
 
     def feature_distance(self, out: Output, old: Output) -> Tensor:
         """L_AD (eq. 8): both maps of the student against those that the teacher's own head consumed."""

@@ -74,7 +74,11 @@ class TimmBackbone(nn.Module):
             return []
         leaves = [(name, module) for name, module in self.body.named_modules() if not list(module.children())]
         stage = self.body.feature_info.module_name()[count - 1].replace("_", ".")
-        inside = [index for index, (name, _) in enumerate(leaves) if f"{name}.".replace("_", ".").startswith(f"{stage}.")]
+        inside = [
+            index
+            for index, (name, _) in enumerate(leaves)
+            if f"{name}.".replace("_", ".").startswith(f"{stage}.")
+        ]
         return [module for _, module in leaves[: inside[-1] + 1]]
 
 
@@ -86,9 +90,13 @@ def _check_count(count: int, stages: int) -> None:
 def build_backbone(config: ModelConfig) -> nn.Module:
     if config.backbone == "tiny":
         if config.output_stride != 8:
-            raise UserError(f"The backbone tiny has output stride 8, not {config.output_stride}: set model.output_stride=8.")
+            raise UserError(
+                f"The backbone tiny has output stride 8, not {config.output_stride}: set model.output_stride=8."
+            )
         if config.weights or config.pretrained:
-            raise UserError("The backbone tiny has no pretrained weights: drop model.weights and model.pretrained.")
+            raise UserError(
+                "The backbone tiny has no pretrained weights: drop model.weights and model.pretrained."
+            )
         return Tiny()
     return _build_timm(config)
 
@@ -100,7 +108,9 @@ def _build_timm(config: ModelConfig) -> TimmBackbone:
     if name.split(".")[0] not in (known := timm.list_models()):
         raise UserError(f"There is no backbone '{name}'.{suggest(name, ['tiny', *known])}")
     try:
-        body = timm.create_model(name, features_only=True, output_stride=config.output_stride, pretrained=config.pretrained)
+        body = timm.create_model(
+            name, features_only=True, output_stride=config.output_stride, pretrained=config.pretrained
+        )
     except (RuntimeError, AttributeError, TypeError, NotImplementedError, AssertionError) as error:
         raise UserError(
             f"The backbone {name} cannot give feature maps at output stride {config.output_stride}: {error}."
@@ -129,7 +139,9 @@ def load_weights(body: nn.Module, whole: nn.Module, path: Path) -> None:
     stored = read_state(path)
     full = whole.state_dict()
     if unknown := sorted(set(stored) - set(full)):
-        raise UserError(f"{path} holds '{unknown[0]}', which is not part of this backbone ({len(unknown)} such entries).")
+        raise UserError(
+            f"{path} holds '{unknown[0]}', which is not part of this backbone ({len(unknown)} such entries)."
+        )
     wanted: dict[str, Tensor] = {}
     for key, value in body.state_dict().items():
         # feature extractors may flatten "stages.0" to "stages_0"

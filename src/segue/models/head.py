@@ -31,7 +31,9 @@ class DeepLabHead(nn.Module):
         self.branch_norm = norm_act(width * len(self.branches))
         self.project = nn.Conv2d(width * len(self.branches), width, 1, bias=False)
         self.pool = nn.Sequential(
-            nn.Conv2d(in_channels, width, 1, bias=False), norm_act(width), nn.Conv2d(width, width, 1, bias=False)
+            nn.Conv2d(in_channels, width, 1, bias=False),
+            norm_act(width),
+            nn.Conv2d(width, width, 1, bias=False),
         )
         self.norm = norm_act(width)
         gain = nn.init.calculate_gain("leaky_relu", SLOPE)
@@ -40,5 +42,7 @@ class DeepLabHead(nn.Module):
                 nn.init.xavier_normal_(module.weight, gain)
 
     def forward(self, z_BChw: Tensor) -> Tensor:
-        local_BFhw = self.project(self.branch_norm(torch.cat([branch(z_BChw) for branch in self.branches], dim=1)))
+        local_BFhw = self.project(
+            self.branch_norm(torch.cat([branch(z_BChw) for branch in self.branches], dim=1))
+        )
         return self.norm(local_BFhw + self.pool(z_BChw.mean((2, 3), keepdim=True)))

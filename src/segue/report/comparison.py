@@ -63,6 +63,11 @@ class Entry:
     def finished(self) -> tuple[RunRecord, ...]:
         return tuple(run for run in self.runs if run.finished)
 
+    @cached_property
+    def confusions(self) -> dict[Path, list[np.ndarray]]:
+        """Matrices of each run by its folder; kept, since turning long records into arrays takes time."""
+        return {run.folder: [record.matrix for record in run.steps] for run in self.runs}
+
     def step_stat(self, step: int, score: Callable[[StepScores], float]) -> Stat:
         """A score after one step of the split. Joint, trained on everything, stands at the last step."""
         found = []
@@ -70,21 +75,21 @@ class Entry:
             groups = run.steps[0].groups
             at = step - len(groups) + 1 if self.offline else step
             if 0 <= at < len(run.steps):
-                found.append(score(step_scores(run.steps[at].matrix, len(groups[0]))))
+                found.append(score(step_scores(self.confusions[run.folder][at], len(groups[0]))))
         return stat(found)
 
     def final_stat(self, score: Callable[[RunScores], float], joint: Entry | None) -> Stat:
         """A score of the finished runs, each averaged over the seeds of Joint where it needs Joint."""
-        bounds = [run.steps[-1].matrix for run in joint.finished] if joint and not self.offline else []
+        bounds = [joint.confusions[run.folder][-1] for run in joint.finished] if joint else []
         per_run = []
         for run in self.finished:
-            confusions, num_first = [record.matrix for record in run.steps], len(run.steps[0].groups[0])
-            per_run.append(stat(score(run_scores(confusions, num_first, j)) for j in bounds or [None]).mean)
+            matrices, num_first = self.confusions[run.folder], len(run.steps[0].groups[0])
+            per_run.append(stat(score(run_scores(matrices, num_first, j)) for j in bounds or [None]).mean)
         return stat(per_run)
 
     def class_stats(self) -> list[Stat]:
         """IoU of each channel at the end, background first; empty as long as no run is finished."""
-        rows = [iou(run.steps[-1].matrix) for run in self.finished]
+        rows = [iou(self.confusions[run.folder][-1]) for run in self.finished]
         return [stat(column) for column in zip(*rows, strict=True)]
 
 

@@ -38,17 +38,24 @@ class Line:
 
 
 def step_charts(comparison: Comparison) -> list[str]:
-    """mIoU of all classes and of the old ones over the steps, on one scale; Joint is a dashed line across."""
+    """mIoU of all classes and of the old ones over the steps, on one scale; Joint is a dashed line across.
+
+    There are no charts if there is only one step to show.
+    """
+    if comparison.num_steps < 2 or all(entry.offline for entry in comparison.entries):
+        return []
     charts = {"all": "All classes seen so far", "old": "Classes of step 0"}
     content = {mean: _lines(comparison, mean) for mean in charts}
     values = [value for sides in content.values() for side in sides for line in side for value in line.values]
-    limit = min(100, max(10, 10 * math.ceil(max(map(_top, values)) / 10)))
+    highest = max(map(_top, values))
+    tick = 10 if highest <= 50 else 20
+    limit = min(100, max(tick, tick * math.ceil(highest / tick)))
     return [line_chart(charts[mean], "mIoU, percent", *content[mean], limit) for mean in charts]
 
 
 def line_chart(title: str, unit: str, lines: Sequence[Line], bounds: Sequence[Line], limit: int) -> str:
-    """An SVG chart of lines over steps 0, 1, ... from 0 to `limit`; each of `bounds` is one value for all steps."""
-    scale = _Scale(num_steps=max((len(line.values) for line in lines), default=1), limit=limit)
+    """An SVG chart of lines over the steps, from 0 to `limit`; `bounds` are single values for all steps."""
+    scale = _Scale(num_steps=max(len(line.values) for line in lines), limit=limit)
     rows = math.ceil((len(lines) + len(bounds)) / LEGEND_COLUMNS)
     height = TOP + PLOT_HEIGHT + BOTTOM + rows * LEGEND_ROW
     parts = [*_axes(title, unit, scale)]
@@ -76,9 +83,14 @@ class _Scale:
     num_steps: int
     limit: int
 
+    @property
+    def stride(self) -> int:
+        """Steps between two ticks, and between two markers."""
+        return math.ceil(self.num_steps / 11)
+
     def x(self, step: float) -> float:
         inner = WIDTH - LEFT - RIGHT - 32  # 16 at each side keep the markers off the frame
-        return LEFT + 16 + (inner * step / (self.num_steps - 1) if self.num_steps > 1 else inner / 2)
+        return LEFT + 16 + inner * step / (self.num_steps - 1)
 
     def y(self, value: float) -> float:
         return TOP + PLOT_HEIGHT * (1 - value / self.limit)
@@ -98,8 +110,7 @@ def _axes(title: str, unit: str, scale: _Scale) -> Iterator[str]:
             f' stroke-opacity="{0.5 if value == 0 else 0.13}"/>'
             f'<text x="{LEFT - 8}" y="{y + 4.5:.1f}" text-anchor="end" opacity=".75">{value}</text>'
         )
-    stride = math.ceil(scale.num_steps / 11)
-    for step in range(0, scale.num_steps, stride):
+    for step in range(0, scale.num_steps, scale.stride):
         yield (
             f'<text x="{scale.x(step):.1f}" y="{TOP + PLOT_HEIGHT + 19}" text-anchor="middle"'
             f' opacity=".75">{step}</text>'
@@ -124,11 +135,14 @@ def _dashes(start: float, stop: float, y: float) -> str:
 
 def _line(line: Line, index: int, scale: _Scale) -> str:
     """Line, markers and, for several seeds, whiskers of one standard deviation."""
-    points = [(scale.x(k), value) for k, value in enumerate(line.values) if not math.isnan(value.mean)]
+    points = [(step, value) for step, value in enumerate(line.values) if not math.isnan(value.mean)]
     colour = COLOURS[index % len(COLOURS)]
-    path = " ".join(f"{x:.1f},{scale.y(value.mean):.1f}" for x, value in points)
+    path = " ".join(f"{scale.x(step):.1f},{scale.y(value.mean):.1f}" for step, value in points)
     parts = [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.4"/>']
-    for x, value in points:
+    for step, value in points:
+        if step % scale.stride:
+            continue
+        x = scale.x(step)
         if not math.isnan(value.std):
             low, high = (
                 scale.y(max(value.mean - value.std, 0)),

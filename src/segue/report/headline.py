@@ -1,7 +1,7 @@
 """What the numbers of a comparison say, in a few plain sentences.
 
-The first one is about what is kept. That alone would praise a model that learns nothing new, so the second one
-adds how well the new classes are known.
+The first one is about what is kept. That alone would praise a model that learns nothing new, so the second
+one adds how well the new classes are known.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -112,6 +111,6 @@ def _run(run: RunRecord) -> dict[str, Any]:
         "recipe_hash": run.steps[0].recipe_hash if run.steps else None,
         "minutes": seconds / 60,
         "memory": max((record.peak_memory for record in run.steps), default=0) / 2**20,
-        "steps": [dataclasses.asdict(record) for record in run.steps],
+        "steps": run.steps,
         "recipe": yaml.safe_dump(run.recipe, sort_keys=False, allow_unicode=True),
     }

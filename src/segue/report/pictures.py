@@ -1,7 +1,7 @@
 """Pictures of the sample images: input, ground truth, predictions step by step, attention over the input.
 
-They come from the `samples` folder of a run, which may be missing in part or as a whole. Every picture becomes
-a data URI, so that the page needs no second file.
+They come from the `samples` folder of a run, which may be missing in part or as a whole. Every picture
+becomes a data URI, so that the page needs no second file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_COLUMNS = 6
 """steps per row; of a longer split some are left out, never the first and the last"""
 
 PALETTE = [232, 235, 236, *voc_palette()[3 : 3 * IGNORE], 255, 255, 255]
-"""the colours of VOC, but a light background (dark classes vanish on black) and white for what is not scored"""
+"""the colours of VOC, but a light background (dark classes vanish on black) and white for not scored"""
 
 HEAT = np.array(
     [

@@ -145,10 +145,10 @@ def _label(entry: Entry) -> str:
 def _terminal(sheet: Sheet) -> Table:
     table = Table(
         title=Text(sheet.title, style="bold"),
-        caption=Text("\n".join(sheet.caption), style="dim"),
+        caption=Text("\n".join(["", *sheet.caption]), style="dim"),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
-        padding=(0, 1),
+        padding=(0, 1 if len(sheet.heads) <= 10 else 0),  # so that four steps fit 80 columns as well
         collapse_padding=True,
         pad_edge=False,
         show_edge=False,

@@ -24,7 +24,7 @@ CLASSES = (
 
 @dataclass(frozen=True)
 class Config:
-    root: str
+    root: str | None = None
     """the folder VOC2012, or one that holds VOCdevkit/VOC2012"""
     train_list: str = "auto"
     """a list in ImageSets/Segmentation; auto: train_aug if it and SegmentationClassAug are there, else train"""
@@ -43,6 +43,8 @@ class Voc(SegDataset):
     classes = ClassTable("voc", dict(enumerate(CLASSES, start=1)), background=0, void=(255,))
 
     def __init__(self, config: Config, split: DataSplit) -> None:
+        if config.root is None:
+            raise UserError("The data set voc needs its folder: add data.root=FOLDER (the folder VOC2012).")
         root = find_root(Path(config.root).expanduser())
         lists = root / "ImageSets" / "Segmentation"
         augmented = (root / "SegmentationClassAug").is_dir() and (lists / "train_aug.txt").is_file()
@@ -102,7 +104,9 @@ def read_list(path: Path) -> tuple[str, ...]:
     except UnicodeDecodeError as error:
         raise UserError(f"The image list {path} is not a text file.") from error
     # SBD's lists name files ("/JPEGImages/x.jpg /SegmentationClassAug/x.png"), VOC's name ids.
-    keys = tuple(Path(line.split()[0]).stem if "/" in line else line.split()[0] for line in lines if line.strip())
+    keys = tuple(
+        Path(line.split()[0]).stem if "/" in line else line.split()[0] for line in lines if line.strip()
+    )
     if not keys:
         raise UserError(f"The image list {path} is empty.")
     if len(set(keys)) < len(keys):

@@ -1,0 +1,40 @@
+# make demo and make test need Python (>= 3.10) and make, nothing else: they build their own environment.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: demo test slow lint format clean help
+
+help:
+	@echo "make demo    four methods on the embedded data set, a table and a page (about 4 minutes)"
+	@echo "make test    the test suite (a few minutes)"
+	@echo "make slow    the tests that train for minutes"
+	@echo "make lint    style and format checks"
+	@echo "make format  format the code"
+
+$(STAMP): pyproject.toml
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@echo "Setting up $(VENV) (about two minutes, 5.5 GB) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	@$(BIN)/segue demo
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest
+
+slow: $(STAMP)
+	@$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) demo .pytest_cache .ruff_cache

@@ -1,0 +1,266 @@
+"""The command line: verbs -> functions. Anything a user can mend ends with one clear message and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import segue
+from segue.core.errors import UserError
+
+app = typer.Typer(
+    name="segue",
+    help="Teach a segmentation model new classes, step by step, without the old images and without forgetting.",
+    epilog="Start with: segue demo. Then: segue train caf --on voc --split 15-5 data.root=FOLDER",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="rich",
+)
+
+Target = Annotated[
+    str, typer.Argument(help="A method (caf), a method file (mine.py), a recipe (my.yaml) or a run folder.")
+]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as optim.lr_next=0.001 data.root=FOLDER."),
+]
+On = Annotated[
+    str | None, typer.Option("--on", metavar="DATASET", help="Data set: see 'segue list datasets'.")
+]
+SplitOption = Annotated[
+    str | None, typer.Option("--split", help="15-5: 15 classes first, then 5 at a time; or 'cat,dog/person'.")
+]
+ModeOption = Annotated[str | None, typer.Option("--mode", help="overlapped, disjoint or sequential.")]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of everything random.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder.")]
+
+
+def _resolve(
+    target: str,
+    on: str | None,
+    split: str | None,
+    mode: str | None,
+    seed: int | None,
+    words: list[str] | None,
+):
+    """The recipe that a target and its options name, and the run folder if the target is one."""
+    from segue.engine.recipe import resolve
+    from segue.engine.restore import stored_recipe
+
+    settings = [*(words or []), *([] if seed is None else [f"train.seed={seed}"])]
+    if (Path(target) / "recipe.yaml").is_file():
+        if on or split or mode:
+            raise UserError("--on, --split and --mode do not go with a run folder: its recipe says them.")
+        return stored_recipe(target, settings), Path(target)
+    if target.endswith((".yaml", ".yml")):
+        return resolve(None, on, split, mode, settings, file=find_recipe(target)), None
+    return resolve(target, on, split, mode, settings), None
+
+
+def recipe_folder() -> Path:
+    """The shipped recipes: inside an installed package, or beside it in a checkout."""
+    inside = Path(segue.__file__).parent / "recipes"
+    return inside if inside.is_dir() else Path(segue.__file__).parents[2] / "recipes"
+
+
+def find_recipe(name: str) -> Path:
+    """A file, or a shipped recipe of that name."""
+    shipped = recipe_folder() / Path(name).name
+    return shipped if not Path(name).is_file() and shipped.is_file() else Path(name)
+
+
+@app.command()
+def train(
+    target: Target,
+    words: Words = None,
+    on: On = None,
+    split: SplitOption = None,
+    mode: ModeOption = None,
+    seed: Seed = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Run folder [default: runs/METHOD-DATASET-SPLIT-MODE-SEED].")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where a run with this recipe stopped.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete an earlier run in that folder.")
+    ] = False,
+    device: Device = "auto",
+) -> None:
+    """Train and test every step of a scenario.
+
+    segue train caf --on voc --split 15-5 --mode overlapped data.root=FOLDER
+    """
+    from segue.engine.progress import Display
+    from segue.engine.run import default_folder, run
+
+    config, folder = _resolve(target, on, split, mode, seed, words)
+    folder = out or folder or default_folder(config)
+    record = run(config, folder, resume, overwrite, device, Display())
+    _print_tables([record])
+    Console().print(f"Records: {folder}/steps. Page: segue report {folder}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def show(
+    target: Target,
+    words: Words = None,
+    on: On = None,
+    split: SplitOption = None,
+    mode: ModeOption = None,
+    seed: Seed = None,
+) -> None:
+    """Print the resolved recipe: everything that a run would use."""
+    from segue.core.config import to_yaml
+
+    config, _ = _resolve(target, on, split, mode, seed, words)
+    print(to_yaml(config), end="")
+
+
+@app.command("eval")
+def evaluate(
+    folder: RunFolder,
+    words: Words = None,
+    step: Annotated[
+        int | None, typer.Option("--step", help="Step to test [default: the last finished one].")
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Test a finished step of a run anew, class by class."""
+    from segue.core.metrics import iou, step_scores
+    from segue.engine.progress import Display
+    from segue.engine.restore import evaluate_run
+
+    confusion, names, num_first = evaluate_run(folder, step, words or [], device, Display())
+    table = Table(title=f"IoU after the step, {folder}", caption="in percent; a dash: no ground truth")
+    table.add_column("class")
+    table.add_column("IoU", justify="right")
+    for name, value in zip(names, iou(confusion), strict=True):
+        table.add_row(name, _percent(value))
+    scores = step_scores(confusion, num_first)
+    table.add_section()
+    for name in ("old", "new", "all", "old_bg", "all_bg"):
+        table.add_row(name.replace("_bg", " with background"), _percent(getattr(scores, name)))
+    Console().print(table)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders to compare.")],
+    out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Compare runs: tables here, and one self-contained HTML page with curves and pictures."""
+    from segue.core.records import read_run
+    from segue.report import write_report
+
+    runs = [read_run(folder) for folder in folders]
+    if empty := [run.name for run in runs if not run.steps]:
+        raise UserError(f"{empty[0]} has no finished step yet.")
+    _print_tables(runs)
+    Console().print(f"Page: {write_report(runs, out)}", highlight=False, soft_wrap=True)
+
+
+@app.command("demo")
+def run_demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for runs and page.")] = Path("demo"),
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 42,
+    device: Device = "auto",
+) -> None:
+    """Show the point in a few minutes: fine-tuning forgets, CAF keeps. No data needed."""
+    from segue.demo import demo
+
+    demo(out, seed, device)
+
+
+@app.command("list")
+def list_things(
+    what: Annotated[
+        Literal["methods", "datasets", "backbones", "recipes"], typer.Argument(help="What to list.")
+    ],
+) -> None:
+    """List methods, data sets, backbones or recipes."""
+    from segue.core import plugins
+
+    table = Table(box=None, pad_edge=False)
+    if what == "methods":
+        for title in ("method", "what it is", "paper", "year", "keeps"):
+            table.add_column(title)
+        for name in plugins.names("method"):
+            about = plugins.find("method", name).about
+            table.add_row(name, about.title, about.paper, str(about.year), about.keeps)
+    elif what == "datasets":
+        table.add_column("data set")
+        table.add_column("what it is")
+        for name in plugins.names("dataset"):
+            table.add_row(name, plugins.find("dataset", name).about)
+    elif what == "backbones":
+        from segue.models.backbone import SHORT_LIST
+
+        table.add_column("backbone")
+        table.add_column("what it is")
+        for name, about in SHORT_LIST.items():
+            table.add_row(name, about)
+        table.add_row("...", "any other timm model that gives feature maps")
+    else:
+        table.add_column("recipe")
+        table.add_column("command")
+        for path in sorted(recipe_folder().glob("*.yaml")):
+            table.add_row(path.name, path.read_text(encoding="utf-8").splitlines()[0].lstrip("# "))
+    Console().print(table)
+
+
+def _print_tables(runs: list) -> None:
+    from segue.report import metrics_table, results_table
+
+    console = Console()
+    console.print(results_table(runs))
+    console.print(metrics_table(runs))
+
+
+def _percent(value: float) -> str:
+    return "-" if value != value else f"{100 * value:.1f}"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(segue.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the `segue` command."""
+    try:
+        app()
+    except UserError as error:
+        Console(stderr=True).print(
+            f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True
+        )
+        sys.exit(2)
+    except Exception as error:
+        from segue.engine.train import Interrupted
+
+        if not isinstance(error, Interrupted):
+            raise
+        Console(stderr=True).print("Stopped and saved. Go on with --resume.", markup=False)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""A trained run brought back: its method with the weights of a finished step, and its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from segue.core.config import RunConfig, merge, parse_overrides
+from segue.core.errors import UserError
+from segue.core.records import read_yaml
+from segue.core.scenario import Step
+from segue.engine.build import build_data, build_method
+from segue.engine.checkpoint import CheckpointStore, load_tree
+from segue.engine.evaluate import evaluate
+from segue.engine.progress import Display
+from segue.engine.recipe import complete
+from segue.engine.runtime import pick_device
+from segue.methods.base import Method
+
+
+def stored_recipe(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """The recipe of a run folder, with changes such as a new data.root."""
+    path = Path(folder) / "recipe.yaml"
+    if not path.is_file():
+        raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")
+    return complete(merge(read_yaml(path), parse_overrides(overrides)))
+
+
+def restore_method(config: RunConfig, folder: Path, steps: Sequence[Step], device: torch.device) -> Method:
+    """Grow through the given steps and load the weights after the last of them."""
+    path = CheckpointStore(folder).path(steps[-1].index)
+    if not path.is_file():
+        kept = [entry.step for entry in CheckpointStore(folder).entries() if entry.finished]
+        raise UserError(f"{folder} keeps no checkpoint of step {steps[-1].index}; kept: {kept or 'none'}.")
+    method = build_method(config, device)
+    for step in steps:
+        method.grow(step)
+    method.load_state_dict(load_tree(path)["method"], strict=True)
+    return method.eval()
+
+
+def evaluate_run(
+    folder: str | Path,
+    step_index: int | None = None,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    display: Display | None = None,
+) -> tuple[np.ndarray, tuple[str, ...], int]:
+    """Test a finished step anew: confusion matrix, channel names and the number of classes of step 0."""
+    folder, display = Path(folder), display or Display()
+    config = stored_recipe(folder, overrides)
+    data, where = build_data(config, display), pick_device(device)
+    finished = [entry.step for entry in CheckpointStore(folder).entries() if entry.finished]
+    if step_index is None:
+        if not finished:
+            raise UserError(f"{folder} has no finished step yet.")
+        step_index = finished[-1]
+    if not 0 <= step_index < len(data.scenario):
+        raise UserError(
+            f"There is no step {step_index}: the scenario has steps 0 to {len(data.scenario) - 1}."
+        )
+    step = data.scenario[step_index]
+    method = restore_method(config, folder, data.scenario[: step_index + 1], where)
+    batches = data.test_batches(step_index, where)
+    with display.bar(f"{config.method.name} step {step_index} test", len(batches.data)) as bar:
+        confusion = evaluate(method, batches, step.num_channels, config.train.precision, bar)
+    return confusion, data.scenario.channel_names(step), len(data.scenario.groups[0])

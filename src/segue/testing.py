@@ -1,0 +1,208 @@
+"""The contract of a method, for anyone who writes one: `check_method("mib")` or `check_method(MyMethod)`.
+
+Three small steps on random pictures, about a second. A broken promise is an AssertionError that says which.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from segue.core import plugins
+from segue.core.classes import IGNORE, ClassTable
+from segue.core.config import ModelConfig, OptimConfig, TrainConfig, validate
+from segue.core.scenario import Scenario, Step, make_scenario
+from segue.data.steps import Batch
+from segue.engine.runtime import seed_all
+from segue.engine.train import Session, update
+from segue.methods.base import Method, StepContext
+from segue.models.segmenter import Segmenter
+
+CLASSES = ClassTable("contract", {i: f"class {i}" for i in range(1, 7)})
+MODEL = ModelConfig(backbone="tiny", head="tiny", output_stride=8)
+OPTIM = OptimConfig(lr_first=0.01, lr_next=0.01)
+TRAIN = TrainConfig(batch_size=4, crop=32)
+CPU = torch.device("cpu")
+
+
+def check_method(method: str | type[Method], params: dict[str, Any] | None = None) -> None:
+    """Check every promise of a method; `params` are its settings."""
+    kind = plugins.find("method", method) if isinstance(method, str) else method
+    bench = Bench(kind, params or {})
+    check_losses(bench)
+    check_teacher(bench)
+    check_predictions(bench)
+    check_poor_batches(bench)
+    check_resume(bench)
+
+
+class Bench:
+    """A method on made-up pictures; every object it makes is the same as the one before."""
+
+    def __init__(self, kind: type[Method], params: dict[str, Any]) -> None:
+        assert issubclass(kind, Method), f"{kind.__name__} is no subclass of segue.methods.base.Method"
+        assert hasattr(kind, "Config") and hasattr(kind, "about"), f"{kind.__name__} lacks Config or about"
+        self.kind, self.params = kind, validate(kind.Config, params, "method.params")
+        self.scenario: Scenario = make_scenario(CLASSES, "2-2", offline=kind.offline)
+
+    def method(self) -> Method:
+        seed_all(0)
+        return self.kind(self.params, Segmenter(MODEL))
+
+    def begin(self, method: Method, step: Step) -> Session:
+        """Grow and begin a step, as the engine does."""
+        seed_all(100 + step.index)
+        method.grow(step)
+        method.model.norm_frozen = not step.first
+        generator = torch.Generator().manual_seed(step.index)
+        method.begin_step(self.context(step, generator))
+        method.train()
+        return Session.start(method, step, OPTIM, TRAIN, CPU, generator)
+
+    def context(self, step: Step, generator: torch.Generator) -> StepContext:
+        return StepContext(step, [self.batch(step, seed) for seed in (50, 51)], CPU, generator)
+
+    def train(self, session: Session, step: Step, seeds: range) -> None:
+        for seed in seeds:
+            update(session, self.batch(step, seed), OPTIM.clip, TRAIN)
+
+    def finish(self, session: Session, step: Step) -> None:
+        session.method.end_step(self.context(step, session.generator))
+
+    def batch(self, step: Step, seed: int, label: int | None = None) -> Batch:
+        """Random pictures; labels of the step, or one label everywhere."""
+        generator = torch.Generator().manual_seed(1000 * step.index + seed)
+        images = torch.randint(0, 256, (4, 3, 32, 32), generator=generator, dtype=torch.uint8)
+        blocks = torch.randint(0, 7, (4, 4, 4), generator=generator)
+        table = torch.from_numpy(self.scenario.label_table(step, "train")).long()
+        labels = table[blocks.repeat_interleave(8, 1).repeat_interleave(8, 2)]
+        if label is not None:
+            labels = torch.full_like(labels, label)
+        return Batch(images, labels, [f"{seed}-{i}" for i in range(4)])
+
+
+def check_losses(bench: Bench) -> None:
+    """Named, finite, differentiable terms at every step, which training changes the student with."""
+    method = bench.method()
+    for step in bench.scenario:
+        session = bench.begin(method, step)
+        losses = method(bench.batch(step, 0))
+        assert losses and all(isinstance(name, str) for name in losses), (
+            "losses() returns a dict of named terms"
+        )
+        for name, value in losses.items():
+            assert value.shape == (), f"the term '{name}' is a scalar, not {tuple(value.shape)}"
+            assert torch.isfinite(value), f"the term '{name}' is {value.item()} at step {step.index}"
+        total = sum(losses.values())
+        assert total.requires_grad, f"nothing to differentiate at step {step.index}"
+        before = {name: p.detach().clone() for name, p in method.model.named_parameters()}
+        bench.train(session, step, range(3))
+        moved = [name for name, p in method.model.named_parameters() if not torch.equal(before[name], p)]
+        assert moved, f"training moved no parameter of the model at step {step.index}"
+        bench.finish(session, step)
+
+
+def check_teacher(bench: Bench) -> None:
+    """The teacher is the model of the step before and stays as it was."""
+    method = bench.method()
+    for step in bench.scenario:
+        images = bench.batch(step, 9).images
+        expected = None if step.first else method.eval().predict(images).detach()
+        session = bench.begin(method, step)
+        if method.teacher is None:
+            assert step.first or not bench.kind.uses_teacher, "uses_teacher is set, but there is no teacher"
+        else:
+            assert not any(p.requires_grad for p in method.teacher.model.parameters()), (
+                "gradients reach the teacher"
+            )
+            state = {name: value.clone() for name, value in method.teacher.model.state_dict().items()}
+            bench.train(session, step, range(2))
+            for name, value in method.teacher.model.state_dict().items():
+                assert torch.equal(state[name], value), f"training changed the teacher's {name}"
+            kept = torch.nn.functional.interpolate(
+                method.teacher(images).logits, size=images.shape[-2:], mode="bilinear"
+            )
+            assert torch.allclose(kept, expected, atol=1e-5), (
+                "the teacher is not the model of the step before"
+            )
+        assert not any(name.startswith("teacher") for name in method.state_dict()), (
+            "the teacher is saved twice"
+        )
+        bench.finish(session, step)
+
+
+def check_predictions(bench: Bench) -> None:
+    """`predict` gives one channel per seen class and background, at full resolution; maps lie in [0, 1]."""
+    method = bench.method()
+    for step in bench.scenario:
+        session = bench.begin(method, step)
+        bench.finish(session, step)
+        method.eval()
+        images = bench.batch(step, 1).images
+        with torch.inference_mode():
+            logits, maps = method.predict(images), method.attention_maps(images)
+        expected = (4, step.num_channels, 32, 32)
+        assert logits.shape == expected, f"predict() gives {tuple(logits.shape)}, expected {expected}"
+        assert torch.isfinite(logits).all(), "predict() gives NaN or infinity"
+        for name, values in maps.items():
+            assert values.dim() == 3 and len(values) == 4, f"the map '{name}' is not B x h x w"
+            assert 0 <= values.min() and values.max() <= 1, f"the map '{name}' leaves [0, 1]"
+
+
+def check_poor_batches(bench: Bench) -> None:
+    """Batches of pure background, or with nothing labelled at all, give finite losses and gradients."""
+    method = bench.method()
+    for step in bench.scenario:
+        session = bench.begin(method, step)
+        for label in (0, IGNORE):
+            losses = method(bench.batch(step, 2, label))
+            sum(losses.values()).backward()
+            bad = [name for name, value in losses.items() if not torch.isfinite(value)]
+            assert not bad, f"the terms {bad} are not finite when every label is {label}"
+            for name, parameter in method.named_parameters():
+                finite = parameter.grad is None or torch.isfinite(parameter.grad).all()
+                assert finite, f"the gradient of {name} is not finite when every label is {label}"
+            session.optimizer.zero_grad(set_to_none=True)
+        bench.finish(session, step)
+
+
+def check_resume(bench: Bench) -> None:
+    """A run restored from its state goes on exactly as if it had never stopped."""
+    steps = bench.scenario.steps
+    straight = bench.method()
+    finished: dict[str, Any] | None = None
+    for step in steps[:-1]:
+        session = bench.begin(straight, step)
+        bench.train(session, step, range(2))
+        bench.finish(session, step)
+        finished = _copy(straight.state_dict())
+    session = bench.begin(straight, steps[-1])
+    bench.train(session, steps[-1], range(2))
+    inside = _copy(session.state_dict())
+    bench.train(session, steps[-1], range(2, 4))
+    bench.finish(session, steps[-1])
+
+    resumed = bench.method()
+    for step in steps[:-1]:
+        resumed.grow(step)
+    if finished is not None:
+        resumed.load_state_dict(finished, strict=True)
+    session = bench.begin(resumed, steps[-1])
+    session.load_state_dict(inside)
+    bench.train(session, steps[-1], range(2, 4))
+    bench.finish(session, steps[-1])
+    ours, theirs = resumed.state_dict(), straight.state_dict()
+    assert ours.keys() == theirs.keys(), (
+        f"state differs in {sorted(ours.keys() ^ theirs.keys())[:3]} after a resume"
+    )
+    for name, value in theirs.items():
+        assert torch.equal(ours[name], value), f"{name} differs after a resume"
+
+
+def _copy(node: Any) -> Any:
+    if isinstance(node, torch.Tensor):
+        return node.detach().clone()
+    if isinstance(node, dict):
+        return {key: _copy(value) for key, value in node.items()}
+    return [_copy(value) for value in node] if isinstance(node, list | tuple) else node
