@@ -23,6 +23,7 @@ from segue.losses import (
     spatial_attention,
     unbiased_cross_entropy,
     unbiased_distillation,
+    upsample,
 )
 from segue.methods.base import About, Method, Setting, StepContext, peak_to_one
 from segue.models.caf import REDUCTION, CafLayer
@@ -75,9 +76,10 @@ class CAF(Method):
         skips = torch.rand((), generator=self.generator).item() < self.config.modality_dropout
         out = self.model(batch.images, None if skips else old.features["z"])
         size = batch.labels.shape[-2:]
-        distilled = unbiased_distillation(out.logits, old.logits, self.background_weight(old.logits), size)
+        logits = upsample(out.logits, size)  # once, for both losses
+        distilled = unbiased_distillation(logits, old.logits, self.background_weight(old.logits), size)
         return {
-            "ce": unbiased_cross_entropy(out.logits, batch.labels, self.num_old),
+            "ce": unbiased_cross_entropy(logits, batch.labels, self.num_old),
             "kd": self.config.kd_weight * distilled,
             "ad": self.config.ad_weight * self.feature_distance(out, old),
         }

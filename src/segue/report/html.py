@@ -50,7 +50,7 @@ def render(runs: Sequence[RunRecord]) -> str:
         charts=[Markup(chart) for chart in step_charts(comparison)],
         class_rows=_class_rows(comparison),
         samples=samples,
-        attention=any(row.label.endswith("attention") for sample in samples for row in sample.rows),
+        attention=any(row.attention for sample in samples for row in sample.rows),
         columns=shown_steps(comparison.num_steps),
         legend=_legend(comparison),
         runs=[_run(run) for run in runs],

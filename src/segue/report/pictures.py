@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,8 @@ class Picture:
 class PictureRow:
     label: str
     cells: tuple[Picture | None, ...]
+    attention: bool = False
+    """maps over the input instead of predictions"""
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,8 @@ def _sample_folders(entry: Entry) -> dict[str, Path]:
         index = run.folder / "samples" / "index.json"
         if index.is_file():
             try:
-                keys = [
-                    str(sample["key"]) for sample in json.loads(index.read_text(encoding="utf-8"))["samples"]
-                ]
+                document = json.loads(index.read_text(encoding="utf-8"))
+                keys = [str(sample["key"]) for sample in document["samples"]]
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise UserError(f"{index} is not an index of sample pictures: {error!r}.") from error
             return {key: index.parent / str(position) for position, key in enumerate(keys)}
@@ -102,35 +103,30 @@ def _sample(key: str, found: Sequence[tuple[Entry, Path]], steps: Sequence[int])
     photo = next(filter(None, (_open(place / "input.png", "RGB") for _, place in found)), None)
     truth = next(filter(None, (_open(place / "truth.png", None) for _, place in found)), None)
     photo = photo and _fitted(photo, Image.Resampling.BILINEAR)
-    rows = []
-    for entry, place in found:
-        numbers = [_file_number(entry, step, steps) for step in steps]
-        predictions = [None if k is None else _open(place / f"step{k}.png", None) for k in numbers]
-        rows.append(
-            _row(entry.label, [picture and _coloured(picture) for picture in predictions], steps, key)
-        )
-        maps = [None if k is None else _open(place / f"step{k}-attention.png", "L") for k in numbers]
-        if photo and any(maps):
-            heat = [grey and overlay(photo, grey) for grey in maps]
-            rows.append(_row(f"{entry.label} attention", heat, steps, key))
     return Sample(
         key=key,
         input=_picture(photo, f"{key}: input"),
         truth=_picture(truth and _coloured(truth), f"{key}: ground truth"),
-        rows=tuple(rows),
+        rows=tuple(row for entry, place in found for row in _rows(entry, place, photo, steps)),
     )
 
 
-def _file_number(entry: Entry, step: int, steps: Sequence[int]) -> int | None:
-    """The step of the run that a column shows: the one step of Joint stands beside the last of the others."""
-    if not entry.offline:
-        return step
-    return 0 if step == steps[-1] else None
+def _rows(entry: Entry, place: Path, photo: Image.Image | None, steps: Sequence[int]) -> Iterator[PictureRow]:
+    """The predictions of a method and, if it has any, its attention maps over the photo."""
+    # The single step of Joint stands beside the last step of the others.
+    files = {steps[-1]: "step0"} if entry.offline else {step: f"step{step}" for step in steps}
 
+    def cells(label: str, images: dict[int, Image.Image | None]) -> tuple[Picture | None, ...]:
+        return tuple(_picture(images.get(step), f"{label}, step {step}") for step in steps)
 
-def _row(label: str, images: Sequence[Image.Image | None], steps: Sequence[int], key: str) -> PictureRow:
-    texts = [f"{key}: {label}, step {step}" for step in steps]
-    return PictureRow(label, tuple(_picture(image, text) for image, text in zip(images, texts, strict=True)))
+    labels = {step: _open(place / f"{name}.png", None) for step, name in files.items()}
+    yield PictureRow(entry.label, cells(entry.label, {k: x and _coloured(x) for k, x in labels.items()}))
+    maps = {step: _open(place / f"{name}-attention.png", "L") for step, name in files.items()}
+    if photo and any(maps.values()):
+        label = f"{entry.label} attention"
+        yield PictureRow(
+            label, cells(label, {k: x and overlay(photo, x) for k, x in maps.items()}), attention=True
+        )
 
 
 def overlay(photo: Image.Image, grey: Image.Image) -> Image.Image:
