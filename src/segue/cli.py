@@ -1,4 +1,4 @@
-"""The command line: verbs -> functions. Anything a user can mend ends with one clear message and exit code 2."""
+"""The command line: verbs -> functions. What a user can mend ends with a clear message and exit code 2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from segue.core.errors import UserError
 
 app = typer.Typer(
     name="segue",
-    help="Teach a segmentation model new classes, step by step, without the old images and without forgetting.",
+    help="Teach a segmentation model new classes without the old images and without forgetting.",
     epilog="Start with: segue demo. Then: segue train caf --on voc --split 15-5 data.root=FOLDER",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -18,7 +18,7 @@ SPLIT = "5-2"
 
 
 def demo(folder: Path, seed: int = 42, device: str = "auto", console: Console | None = None) -> Path:
-    """Run what is not done yet (a finished demo starts anew), show the table, write the page and return its path."""
+    """Run what is not done yet (a finished demo starts anew), show the table, write the page."""
     console = console or Console()
     display, began = Display(console), time.monotonic()
     anew = all(_finished(folder / name) for name in METHODS)

@@ -54,7 +54,7 @@ class ClassTable:
 
 
 def voc_palette(entries: int = 256) -> list[int]:
-    """The PASCAL VOC colour map as a flat list r, g, b, r, g, b, ... (bits of the id spread over the channels)."""
+    """The PASCAL VOC colour map, r, g, b, r, g, b, ...: the bits of an id spread over the channels."""
     flat: list[int] = []
     for entry in range(entries):
         red = green = blue = 0

@@ -1,7 +1,7 @@
 """The recipe: frozen dataclasses, checked once and strictly. A run is one resolved recipe and nothing else.
 
-`data` and `method.params` belong to the chosen data set and method: they are checked against the `Config` dataclass that
-stands beside each of them (see engine/recipe.py, which builds a recipe from three words).
+`data` and `method.params` belong to the chosen data set and method: they are checked against the `Config`
+dataclass that stands beside each of them (see engine/recipe.py, which builds a recipe from three words).
 """
 
 from __future__ import annotations

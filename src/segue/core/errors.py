@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Bad input. The message is one or more sentences for the user; the command line shows it without a traceback."""
+    """Bad input. The message is for the user; the command line shows it without a traceback."""
 
 
 def suggest(word: str, choices: Iterable[str]) -> str:

@@ -1,8 +1,10 @@
-"""Scores as pure functions of integer confusion matrices (rows: truth, columns: prediction; channel 0 is background).
+"""Scores as pure functions of integer confusion matrices (rows: truth, columns: prediction; channel 0 is
+background).
 
-Conventions. IoU of a class without ground truth is NaN and left out of every mean. *old* means the classes of step 0,
-*new* those that arrived later, *all* both; these leave background out, as the tables of MiB and CAF do, and `_bg`
-marks the means that count it, as PLOP and later papers do.
+Conventions. IoU of a class without ground truth is NaN and left out of every mean. *old* means the classes of
+step 0,
+*new* those that arrived later, *all* both; these leave background out, as the tables of MiB and CAF do, and
+`_bg` marks the means that count it, as PLOP and later papers do.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -76,7 +79,7 @@ def group_matrix(confusions: Sequence[np.ndarray], group_sizes: Sequence[int]) -
     matrix = np.full((len(confusions), len(group_sizes)), np.nan)
     for row, confusion in enumerate(confusions):
         per_class = iou(confusion)
-        for column, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        for column, (start, stop) in enumerate(pairwise(bounds)):
             if stop <= len(per_class):
                 matrix[row, column] = mean(per_class[start:stop])
     return matrix

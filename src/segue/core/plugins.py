@@ -1,7 +1,8 @@
-"""A plug-in is a file: its name is its path. `segue/methods/mib.py` is the method `mib`, and no list names it.
+"""A plug-in is a file: its name is its path. `segue/methods/mib.py` is the method `mib`, and no list names
+it.
 
-The folder of a kind holds one module per plug-in; the module exports it under the kind's word (`METHOD = MiB`,
-`DATASET = Voc`). A method may also live outside the package: its name is then the path of its .py file.
+The folder of a kind holds one module per plug-in; the module exports it under the kind's word (`METHOD =
+MiB`, `DATASET = Voc`). A method may also live outside the package: its name is then the path of its .py file.
 """
 
 from __future__ import annotations

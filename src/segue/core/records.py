@@ -1,7 +1,8 @@
-"""Results are files: what a run writes, and how it is read again. Every table and picture is made from these alone.
+"""Results are files: what a run writes, and how it is read again. Every table and picture is made from these
+alone.
 
-A run folder holds `recipe.yaml` (resolved), `scenario.json` (the manifest), `log.jsonl`, `steps/<k>.json` (one record
-per step), `samples/` (pictures of a few test images) and `checkpoints/`.
+A run folder holds `recipe.yaml` (resolved), `scenario.json` (the manifest), `log.jsonl`, `steps/<k>.json`
+(one record per step), `samples/` (pictures of a few test images) and `checkpoints/`.
 """
 
 from __future__ import annotations

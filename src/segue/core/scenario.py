@@ -1,9 +1,10 @@
 """Which classes arrive when, which images train each step, and what a mask's ids become.
 
 Everything here is a pure function of class sets and policies: no files, no torch. The rules are those of the
-benchmark protocol (docs/protocol.md): *overlapped* takes every image with a new class; *disjoint* also demands that no
-class of a later step is present; *sequential* takes the disjoint images and keeps the labels of old classes.
-Labels are canonical: 0 is background ("none of the seen classes"), then the classes in order of arrival, 255 is ignored.
+benchmark protocol (docs/protocol.md): *overlapped* takes every image with a new class; *disjoint* also
+demands that no class of a later step is present; *sequential* takes the disjoint images and keeps the labels
+of old classes. Labels are canonical: 0 is background ("none of the seen classes"), then the classes in order
+of arrival, 255 is ignored.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import random
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -109,7 +111,7 @@ class Scenario:
     def select(
         self, step: Step, present: np.ndarray, split: Literal["train", "test"] = "train"
     ) -> np.ndarray:
-        """Indices of the images that belong to a step. `present[i, c]` says whether id c occurs in image i."""
+        """Indices of the images that belong to a step; `present[i, c]` says whether id c is in image i."""
         if split == "test":
             return np.flatnonzero(present[:, step.seen].any(axis=1))
         chosen = present[:, step.new].any(axis=1)
@@ -198,7 +200,7 @@ def parse_split(classes: ClassTable, split: Split, ordered: Sequence[int]) -> tu
     if not match:
         if "/" not in text and "," not in text and text not in classes.names.values():
             raise UserError(
-                f"Split '{text}' is not understood. Write B-I (such as 15-5: 15 classes first, then 5 at a time)"
+                f"Split '{text}' is not understood. Write B-I (15-5: 15 classes first, then 5 at a time)"
                 " or list the classes of each step: 'cat,dog/person'."
             )
         words = [[word for word in group.split(",") if word.strip()] for group in text.split("/")]
@@ -208,10 +210,10 @@ def parse_split(classes: ClassTable, split: Split, ordered: Sequence[int]) -> tu
         raise UserError(f"Split '{text}' starts with {base} classes, but {classes.dataset} has {total}.")
     if base < total and not 1 <= increment <= total - base:
         raise UserError(
-            f"Split '{text}' adds {increment} classes, but after the first {base} only {total - base} are left."
+            f"Split '{text}' adds {increment} classes, but after {base} only {total - base} are left."
         )
     starts = [0, *range(base, total, max(increment, 1)), total]
-    return tuple(tuple(ordered[a:b]) for a, b in zip(starts[:-1], starts[1:], strict=True))
+    return tuple(tuple(ordered[a:b]) for a, b in pairwise(starts))
 
 
 def manifest(scenario: Scenario, train_keys: Sequence[Sequence[str]]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """What a method is: a module that owns the model, returns named losses, and carries its own state.
 
-The engine calls, for each step:  grow -> begin_step -> [losses -> backward -> after_backward -> optimiser]* -> end_step.
-A method owns neither loop nor optimiser. What outlives a step is in its `state_dict`; the shape of that state follows from
-the config and the steps grown through, so a resumed run grows, loads strictly and goes on.
+For each step the engine calls
+    grow -> begin_step -> [losses -> backward -> after_backward -> optimiser]* -> end_step.
+A method owns neither loop nor optimiser. What outlives a step is in its `state_dict`; the shape of that state
+follows from the config and the steps grown through, so a resumed run grows, loads strictly and goes on.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Method(nn.Module, ABC):
         """The step is trained; its model is still in training mode."""
 
     def param_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Trainable parameters as backbone, head, layer (what the method added): each has its learning-rate factor."""
+        """Trainable parameters: backbone, head, and what the method added. Each has its own rate factor."""
         backbone = list(self.model.backbone.parameters())
         head = [*self.model.refiner.parameters(), *self.model.classifier.parameters()]
         known = {id(parameter) for parameter in backbone + head}
@@ -111,7 +112,7 @@ class Method(nn.Module, ABC):
         return upsample(self.model(images).logits, images.shape[-2:])
 
     def attention_maps(self, images: Tensor) -> dict[str, Tensor]:
-        """Maps in [0, 1] (B x h x w) that show where the model looks; by default the energy of its features."""
+        """Maps in [0, 1] (B x h x w) of where the model looks; by default the energy of its features."""
         return {"energy": peak_to_one(spatial_attention(self.model(images).features["z_fused"]))}
 
 

@@ -1,8 +1,9 @@
-"""CAF: Continual Attentive Fusion for incremental learning in semantic segmentation (Yang et al., IEEE TMM 2022).
+"""CAF: Continual Attentive Fusion for incremental semantic segmentation (Yang et al., IEEE TMM 2022).
 
-Three parts on top of the unbiased cross-entropy: a layer that fuses the features of the new and the frozen old model
-(models/caf.py), a distillation of features weighted by their own attention (losses/features.py), and a distillation of
-outputs whose background term is re-weighted per image. At test time the layer runs without the old model.
+Three parts on top of the unbiased cross-entropy: a layer that fuses the features of the new and the frozen
+old model (models/caf.py), a distillation of features weighted by their own attention (losses/features.py),
+and a distillation of outputs whose background term is re-weighted per image. At test time the layer runs
+without the old model.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class CAF(Method):
         channels = {"z_fused": model.backbone.channels[-1], "h": model.classifier.in_channels}
         model.fusion = CafLayer(channels["z_fused"])
         for name, width in channels.items():
-            # squeeze and excitation stays as drawn: equal in student and teacher, so it cannot be bent to lower the loss
+            # squeeze and excitation stays as drawn, equal in student and teacher: it cannot be bent
             squeezed = max(width // REDUCTION, 4)
             self.register_buffer(
                 f"squeeze_{name}", nn.init.kaiming_uniform_(torch.empty(squeezed, width), a=5**0.5)
@@ -85,7 +86,7 @@ class CAF(Method):
         }
 
     def background_weight(self, old_logits: Tensor) -> Tensor | None:
-        """gamma (eq. 10), bounded: an image full of foreground would otherwise weigh its background a thousandfold."""
+        """gamma (eq. 10), bounded: an image full of foreground would weigh its background a thousandfold."""
         if self.config.gamma == "none":
             return None
         return background_balance(old_logits, self.config.gamma).clamp(0, self.config.gamma_max)

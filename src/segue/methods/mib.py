@@ -1,7 +1,8 @@
-"""MiB: Modeling the Background for incremental learning in semantic segmentation (Cermelli et al., CVPR 2020).
+"""MiB: Modeling the Background for incremental semantic segmentation (Cermelli et al., CVPR 2020).
 
-Background changes its meaning from step to step: in a new step's labels it hides the old classes, in the teacher's
-output it hides the new ones. Both losses account for that, and new classifiers start from the background's.
+Background changes its meaning from step to step: in a new step's labels it hides the old classes, in the
+teacher's output it hides the new ones. Both losses account for that, and new classifiers start from the
+background's.
 """
 
 from __future__ import annotations
