@@ -9,6 +9,7 @@ import yaml
 from segue.core.config import (
     OptimConfig,
     RunConfig,
+    TrainConfig,
     as_dict,
     differences,
     merge,
@@ -296,3 +297,8 @@ def test_differences():
 def test_stored_recipe_does_not_differ_from_itself():
     config = validate(RunConfig, FULL, "")
     assert differences(yaml.safe_load(to_yaml(config)), as_dict(config)) == []  # tuple or list is the same
+
+
+def test_scale_runs_from_small_to_large() -> None:
+    with pytest.raises(UserError, match="small to large"):
+        validate(TrainConfig, {"scale": [2.0, 0.5]}, "train")

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -206,3 +207,10 @@ def test_bad_yaml_is_named(tmp_path, text, message):
 def test_missing_yaml_is_named(tmp_path):
     with pytest.raises(UserError, match=r"Cannot read .*absent\.yaml"):
         read_yaml(tmp_path / "absent.yaml")
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "double.yaml"
+    path.write_text("optim: {lr_first: 0.1}\noptim: {lr_first: 0.2}\n")
+    with pytest.raises(UserError, match="'optim' stands twice"):
+        read_yaml(path)

@@ -87,7 +87,7 @@ def test_one_name_is_a_split_of_one_step():
         ([["--5"]], "'--5' is no class of zoo"),
         ("7-1", "starts with 7 classes, but zoo has 6"),
         ("0-1", "starts with 0 classes"),
-        ("4-3", "adds 3 classes, but after the first 4 only 2 are left"),
+        ("4-3", "adds 3 classes, but after 4 only 2 are left"),
         ("4-0", "adds 0 classes"),
         ("5-5-5", "'5-5-5' is not understood"),
         ("banana", "'banana' is not understood"),
@@ -381,3 +381,8 @@ def test_missing_manifest_is_refused_by_name(tmp_path):
 def test_other_json_is_no_manifest():
     with pytest.raises(UserError, match="Not a scenario manifest"):
         from_manifest({"format": "segue-record-1"}, ZOO)
+
+
+def test_listed_classes_and_an_order_do_not_go_together() -> None:
+    with pytest.raises(UserError, match=r"drop scenario\.order"):
+        make_scenario(ZOO, [[1], [2]], order="random-1")

@@ -28,8 +28,12 @@ class ClassTable:
         reserved = {*self.void, *([] if self.background is None else [self.background])}
         assert len(self._ids) == len(self.names), "class names are unique"
         assert not reserved & set(self.names), "background and void are not classes"
-        if len(self.names) > 254:
-            raise UserError(f"{self.dataset}: {len(self.names)} classes; masks are 8 bit, so at most 254.")
+        if not self.names:
+            raise UserError(f"{self.dataset} has no class.")
+        if len(self.names) > 254 or not all(0 <= class_id <= 255 for class_id in self.names):
+            raise UserError(
+                f"{self.dataset}: masks are 8 bit, so at most 254 classes with ids from 0 to 255."
+            )
 
     @property
     def ids(self) -> tuple[int, ...]:

@@ -114,6 +114,10 @@ class TrainConfig:
     save_seconds: NonNegative = 60.0
     """time between checkpoints inside a step"""
 
+    def __post_init__(self) -> None:
+        if self.scale[0] > self.scale[1]:
+            raise ValueError(f"scale runs from small to large, not {self.scale}")
+
 
 @dataclass(frozen=True)
 class EvalConfig:

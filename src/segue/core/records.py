@@ -97,7 +97,10 @@ def read_record(path: str | Path) -> StepRecord:
             raise UserError(f"{path} is not a step record of this version ({RECORD_FORMAT}).")
         for name in ("groups", "confusion"):
             document[name] = tuple(tuple(row) for row in document[name])
-        return StepRecord(**document | {"classes": tuple(document["classes"])})
+        record = StepRecord(**document | {"classes": tuple(document["classes"])})
+        if record.matrix.shape != (len(record.classes),) * 2:
+            raise UserError(f"{path}: the confusion matrix does not fit the {len(record.classes)} channels.")
+        return record
     except OSError as error:
         raise UserError(f"Cannot read the record {path}: {error.strerror}.") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -146,10 +149,23 @@ def read_run(folder: str | Path) -> RunRecord:
     return RunRecord(folder, recipe, records)
 
 
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without code, in which a key may stand only once (PyYAML lets the last one win)."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{key}' stands twice", node.start_mark
+                )
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """A YAML file whose top level is a mapping."""
     try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        document = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_StrictLoader)
     except OSError as error:
         raise UserError(f"Cannot read {path}: {error.strerror}.") from error
     except (yaml.YAMLError, ValueError) as error:

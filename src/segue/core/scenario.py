@@ -159,6 +159,8 @@ def make_scenario(
     """Build a scenario from a split such as "15-5", "cat,dog/person" or [["cat", "dog"], [15]]."""
     ordered = class_order(classes, order)
     groups = parse_split(classes, split, ordered)
+    if order is not None and sum(groups, ()) != ordered:
+        raise UserError("A split that lists its classes has its order already: drop scenario.order.")
     return Scenario(classes, groups, mode, void, future, offline)
 
 
