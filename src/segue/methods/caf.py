@@ -48,7 +48,11 @@ class Config:
 class CAF(Method):
     Config = Config
     about = About("Continual Attentive Fusion", "Yang et al., IEEE TMM", 2022, keeps="teacher")
-    settings = (Setting("ade20k", None, {"optim": {"lr_next": 0.01}}),)
+    settings = (
+        Setting("ade20k", None, {"optim": {"lr_next": 0.01}}),
+        # a small network that is trained from nothing needs room to learn
+        Setting("scenes", None, {"method": {"params": {"ad_weight": 0.1}}}),
+    )
     uses_teacher = True
     balanced_init = True
 
