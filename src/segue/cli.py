@@ -61,6 +61,8 @@ def _resolve(
         return stored_recipe(target, settings), Path(target)
     if target.endswith((".yaml", ".yml")):
         return resolve(None, on, split, mode, settings, file=find_recipe(target)), None
+    if "/" in target and not target.endswith(".py"):
+        raise UserError(f"{target} is not a run folder: it has no recipe.yaml.")
     return resolve(target, on, split, mode, settings), None
 
 
@@ -171,7 +173,7 @@ def report(
 @app.command("demo")
 def run_demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for runs and page.")] = Path("demo"),
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 42,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")] = 42,
     device: Device = "auto",
 ) -> None:
     """Show the point in a few minutes: fine-tuning forgets, CAF keeps. No data needed."""

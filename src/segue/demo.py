@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 
 from segue.core.records import RunRecord, read_run
+from segue.engine.grid import Job, run_all
 from segue.engine.progress import Display
 from segue.engine.recipe import resolve
-from segue.engine.run import run
 from segue.report import results_table, write_report
 
 METHODS = ("finetune", "mib", "caf", "joint")
@@ -27,14 +27,9 @@ def demo(folder: Path, seed: int = 42, device: str = "auto", console: Console | 
         "In each step only the new classes are labelled; old ones hide in the background.\n"
         "finetune forgets, mib and caf are made to keep, joint sees everything at once."
     )
-    runs = []
-    for name in METHODS:
-        config = resolve(name, "scenes", SPLIT, overrides=[f"train.seed={seed}"])
-        before = time.monotonic()
-        runs.append(
-            run(config, folder / name, resume=not anew, overwrite=anew, device=device, display=display)
-        )
-        display.say(f"{name:<9} done in {time.monotonic() - before:.0f} s")
+    recipes = {name: resolve(name, "scenes", SPLIT, overrides=[f"train.seed={seed}"]) for name in METHODS}
+    jobs = [Job(recipe, folder / name, resume=not anew, overwrite=anew) for name, recipe in recipes.items()]
+    runs = run_all(jobs, device, display)
     console.print(results_table(runs))
     page = write_report(runs, folder / "report.html")
     display.say(f"{time.monotonic() - began:.0f} s in all. Pictures, curves and attention maps: {page}")

@@ -147,7 +147,7 @@ def check_predictions(bench: Bench) -> None:
         assert torch.isfinite(logits).all(), "predict() gives NaN or infinity"
         for name, values in maps.items():
             assert values.dim() == 3 and len(values) == 4, f"the map '{name}' is not B x h x w"
-            assert 0 <= values.min() and values.max() <= 1, f"the map '{name}' leaves [0, 1]"
+            assert values.min() >= 0 and values.max() <= 1, f"the map '{name}' leaves [0, 1]"
 
 
 def check_poor_batches(bench: Bench) -> None:

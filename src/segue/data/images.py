@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from pathlib import Path
 
@@ -11,9 +12,12 @@ from PIL import Image, UnidentifiedImageError
 from segue.core.classes import ClassTable
 from segue.core.errors import UserError
 
+_FILTERS = threading.Lock()
+"""warning filters belong to the whole process: without it threads would undo each other's"""
+
 
 def _open(path: Path) -> Image.Image:
-    with warnings.catch_warnings():
+    with _FILTERS, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         return Image.open(path)
 

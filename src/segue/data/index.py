@@ -6,6 +6,7 @@ The same pass checks every file, so that bad data stops a run before it trains.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -63,9 +64,9 @@ def _digest(text: str) -> str:
 
 def _load(path: Path, length: int) -> np.ndarray | None:
     try:
-        stored = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None  # absent or damaged: built anew
+        stored = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+    except Exception:  # absent or damaged, for which numpy has many kinds of error: built anew
+        return None
     fits = isinstance(stored, np.ndarray) and stored.dtype == np.uint8 and stored.shape == (length, 32)
     return np.unpackbits(stored, axis=1).astype(bool) if fits else None
 

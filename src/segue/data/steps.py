@@ -138,6 +138,7 @@ class Batches:
             collate_fn=_collate,
             worker_init_fn=_quiet_worker,
             pin_memory=self.device.type == "cuda",
+            generator=torch.Generator(),  # the loader draws a seed from it: the global one stays as it is
         )
         return (batch.to(self.device) for batch in loader)
 

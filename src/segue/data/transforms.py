@@ -6,11 +6,36 @@ horizontal flip. Testing: shorter side to the crop size, centre crop; scores are
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms.v2 import functional
+
+
+class Labels(tv_tensors.Mask):
+    """A mask that is resized about the centres of its pixels, as PIL does it and as the image is resized.
+
+    torchvision's own masks take the pixel at the corner, which lies half a new pixel beside the image.
+    """
+
+
+@functional.register_kernel(functional.resize, Labels)
+def _resize(labels: Tensor, size: list[int], max_size: int | None = None, **_: Any) -> Labels:
+    resized = functional.resize_image(
+        labels.as_subclass(Tensor)[None], size, InterpolationMode.NEAREST_EXACT, max_size
+    )
+    return Labels(resized[0])
+
+
+@functional.register_kernel(functional.resized_crop, Labels)
+def _resized_crop(
+    labels: Tensor, top: int, left: int, height: int, width: int, size: list[int], **_: Any
+) -> Labels:
+    return _resize(functional.crop_image(labels.as_subclass(Tensor), top, left, height, width), size)
 
 
 def train_transform(crop: int, scale: tuple[float, float]) -> v2.Transform:
@@ -38,7 +63,7 @@ def apply(transform: v2.Transform, image: np.ndarray, labels: np.ndarray) -> tup
     """Transform image and labels together; labels are resized by nearest neighbour, padding is ignored."""
     paired = (
         tv_tensors.Image(torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))),
-        tv_tensors.Mask(torch.from_numpy(np.ascontiguousarray(labels))),
+        Labels(torch.from_numpy(np.ascontiguousarray(labels))),
     )
     new_image, new_labels = transform(*paired)
     return new_image.as_subclass(Tensor), new_labels.as_subclass(Tensor)

@@ -1,4 +1,4 @@
-"""From a recipe to the things that a run needs: data sets, scenario, images of each step, method with model."""
+"""From a recipe to what a run needs: data sets, scenario, images of each step, method with model."""
 
 from __future__ import annotations
 
@@ -89,6 +89,14 @@ def build_data(config: RunConfig, display: Display) -> Data:
                 f"Step {step.index} has {len(train)} training images with its new classes ({names}) in mode"
                 f" '{scenario.mode}'; it needs at least 2. Choose another split or mode, or add images."
             )
+        batch = min(config.train.batch_size, len(train))
+        part = -(-batch // config.train.accumulate)
+        single = part == 1 or batch % part == 1
+        if single and (step.first or config.train.norm == "batch"):
+            raise UserError(
+                f"train.accumulate={config.train.accumulate} leaves a part of one image (batches of {batch}"
+                f" at step {step.index}), but batch norm needs at least 2. Choose a smaller train.accumulate."
+            )
         if len(test) == 0:
             raise UserError(f"No test image shows a class that is known at step {step.index} ({names}).")
     return Data(config, scenario, train_set, test_set, train_images, test_images, test_present)
@@ -110,7 +118,8 @@ def _scenario(config: RunConfig, dataset: SegDataset) -> tuple[Scenario, tuple[t
         scenario, keys = from_manifest(read_manifest(wanted.manifest), dataset.classes)
         if scenario.offline != offline:
             raise UserError(
-                f"The manifest {wanted.manifest} does not fit the method {config.method.name}: one of them is offline."
+                f"The manifest {wanted.manifest} does not fit the method {config.method.name}:"
+                " one of them is offline."
             )
         return scenario, keys
     return (

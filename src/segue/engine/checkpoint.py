@@ -1,7 +1,7 @@
 """Checkpoints: one safetensors file each, written whole or not at all, with a digest of all it holds.
 
-A finished step is `step<k>.safetensors`; a moment inside step k is `step<k>-<iteration>.safetensors`. The last two of each
-kind are kept. The teacher is never stored: it is the model of the finished step before.
+A finished step is `step<k>.safetensors`; a moment inside step k is `step<k>-<iteration>.safetensors`. The
+last two of each kind are kept. The teacher is never stored: it is the model of the finished step before.
 """
 
 from __future__ import annotations
@@ -50,14 +50,16 @@ def load_tree(path: Path) -> dict[str, Any]:
         raise DamagedCheckpoint(f"{path} is damaged or truncated: {error}.") from error
     if metadata.get("format") != FORMAT:
         raise DamagedCheckpoint(f"{path} is not a checkpoint of this version ({FORMAT}).")
-    if metadata.get("digest") != _digest(metadata["tree"], tensors):
+    skeleton = metadata.get("tree", "")
+    if metadata.get("digest") != _digest(skeleton, tensors):
         raise DamagedCheckpoint(f"{path} is damaged: its content does not match its digest.")
-    return _fill(json.loads(metadata["tree"]), tensors)
+    return _fill(json.loads(skeleton), tensors)
 
 
 def _strip(node: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     """Replace tensors by their names; dicts become lists of pairs, because keys may be numbers."""
     if isinstance(node, Tensor):
+        assert path not in tensors, f"two tensors are called {path}"
         tensors[path] = node.detach().cpu().contiguous().clone()
         return {"tensor": path}
     if isinstance(node, dict):
@@ -84,9 +86,9 @@ def _fill(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
 
 def _digest(skeleton: str, tensors: dict[str, Tensor]) -> str:
     digest = hashlib.blake2b(skeleton.encode(), digest_size=32)
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].flatten().view(torch.uint8).numpy().data)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -132,19 +134,22 @@ class CheckpointStore:
 
     def save_inside(self, step: int, iteration: int, tree: dict[str, Any]) -> None:
         save_tree(self.folder / f"step{step}-{iteration:08d}.safetensors", tree)
-        self._prune([entry for entry in self.entries() if not entry.finished])
+        self._prune(step, iteration)
 
     def save_finished(self, step: int, tree: dict[str, Any]) -> None:
         save_tree(self.path(step), tree)
-        entries = self.entries()
-        for entry in entries:
-            if not entry.finished and entry.step <= step:
-                entry.path.unlink()
-        self._prune([entry for entry in entries if entry.finished])
+        self._prune(step, math.inf)
 
-    def _prune(self, entries: list[Entry]) -> None:
-        for entry in entries[:-KEPT]:
-            entry.path.unlink(missing_ok=True)
+    def _prune(self, step: int, iteration: float) -> None:
+        """Keep the last two of each kind. What lies after the present moment was passed over by a resume."""
+        now = (step, iteration)
+        past = [entry for entry in self.entries() if (entry.step, entry.iteration) <= now]
+        finished = [entry for entry in past if entry.finished]
+        inside = [] if math.isinf(iteration) else [entry for entry in past if not entry.finished]
+        kept = {*finished[-KEPT:], *inside[-KEPT:]}
+        for entry in self.entries():
+            if entry not in kept:
+                entry.path.unlink(missing_ok=True)
 
     def resume_point(self, say: Callable[[str], None]) -> ResumePoint:
         """The newest state that can be restored; damaged files are named and passed over."""

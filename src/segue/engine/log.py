@@ -1,9 +1,10 @@
-"""The log of losses: means over a few iterations, one JSON line each, the same bytes whether a run was interrupted or not."""
+"""The log of losses: means over a few iterations, one JSON line each, equal bytes after any interruption."""
 
 from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +50,21 @@ class LossMeter:
 
 
 class BadLoss(UserError):
-    """A loss term became NaN or infinite."""
+    """A loss term, or a weight because of its gradient, became NaN or infinite."""
 
-    def __init__(self, term: str, value: float) -> None:
-        super().__init__(f"The loss term '{term}' became {value}.")
-        self.term = term
+    def __init__(self, name: str, value: float, kind: str = "loss term") -> None:
+        super().__init__(f"The {kind} '{name}' became {value}.")
+        self.culprit = f"'{name}'" if kind == "loss term" else "one of the loss terms"
 
 
 class LossLog:
-    """log.jsonl, appended line by line; its length is part of a checkpoint, so that a resumed run cuts what came after."""
+    """log.jsonl, line by line. Its length is part of a checkpoint: a resumed run cuts what came after."""
 
     def __init__(self, path: Path, keep_bytes: int = 0) -> None:
         self.path = path
         try:
-            self._file = open(path, "ab")
-            self._file.truncate(keep_bytes)
+            self._file = open(path, "ab")  # noqa: SIM115 (open as long as the run)
+            self._file.truncate(min(keep_bytes, self._file.tell()))  # never longer: that would append zeros
         except OSError as error:
             raise UserError(f"Cannot write {path}: {error.strerror}.") from error
 
@@ -79,4 +80,5 @@ class LossLog:
             raise UserError(f"Cannot write {self.path}: {error.strerror}.") from error
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # every line was flushed: what is left failed before, and was said
+            self._file.close()

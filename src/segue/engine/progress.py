@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -13,20 +13,20 @@ REFRESH_SECONDS = 0.2
 
 
 class Bar:
-    """Counts up to a total and shows a short text."""
+    """Counts up to a total and shows a short text, through a function or not at all."""
 
-    def __init__(self, progress: Progress | None, task: int) -> None:
-        self._progress, self._task, self._shown = progress, task, 0.0
+    def __init__(self, show: Callable[[int, str], None] | None = None) -> None:
+        self._show, self._shown = show, 0.0
 
     def update(self, done: int, text: str = "") -> None:
-        if self._progress is not None:
-            self._progress.update(self._task, completed=done, text=text)
+        if self._show is not None:
+            self._show(done, text)
 
     @property
     def due(self) -> bool:
-        """Whether a new text would be seen: asking a device for its losses at every iteration would slow it down."""
+        """Whether a new text would be seen: asking a device for its losses at every iteration is slow."""
         now = time.monotonic()
-        if self._progress is None or now - self._shown < REFRESH_SECONDS:
+        if self._show is None or now - self._shown < REFRESH_SECONDS:
             return False
         self._shown = now
         return True
@@ -39,21 +39,30 @@ class Display:
         self.console = console or Console(stderr=True)
         self.quiet = quiet
 
+    @property
+    def shows_bars(self) -> bool:
+        return self.console.is_terminal and not self.quiet
+
     def say(self, message: str) -> None:
         if not self.quiet:
             self.console.print(message, highlight=False, soft_wrap=True, markup=False)
 
     @contextmanager
-    def bar(self, title: str, total: int, unit_text: str = "") -> Iterator[Bar]:
-        if self.quiet or not self.console.is_terminal:
-            yield Bar(None, 0)
+    def bar(self, title: str, total: int) -> Iterator[Bar]:
+        if not self.shows_bars:
+            yield Bar()
             return
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=16),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}"),
-            TimeRemainingColumn(compact=True),
-        )
-        with Progress(*columns, console=self.console, transient=True) as progress:
-            yield Bar(progress, progress.add_task(title, total=total, text=unit_text))
+        with terminal_bars(self.console, transient=True) as progress:
+            task = progress.add_task(title, total=total, text="")
+            yield Bar(lambda done, text: progress.update(task, completed=done, text=text))
+
+
+def terminal_bars(console: Console, transient: bool) -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=16),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[text]}"),
+        TimeRemainingColumn(compact=True),
+    )
+    return Progress(*columns, console=console, transient=transient)

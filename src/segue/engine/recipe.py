@@ -1,7 +1,7 @@
 """A recipe from three words: method, data set, split.
 
-Later layers win: defaults, the data set's training protocol, the method's values for this setting, the recipe file,
-`key=value` words. The result is complete, so a run folder explains itself.
+Later layers win: defaults, the data set's training protocol, the method's values for this setting, the recipe
+file, `key=value` words. The result is complete, so a run folder explains itself.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from pathlib import Path
@@ -23,6 +24,11 @@ from segue.engine.samples import choose_samples, write_inputs, write_predictions
 from segue.engine.train import Session, train_step
 from segue.methods.base import Method, StepContext
 
+RUN_FOLDERS = ("checkpoints", "steps", "samples")
+RUN_FILES = ("log.jsonl", "scenario.json", "recipe.yaml")
+EARLY_FILES = re.compile(r"scenario\.json|\.(scenario\.json|recipe\.yaml)\..*\.part")
+"""what a run leaves that was stopped before it had its recipe"""
+
 
 def run(
     config: RunConfig,
@@ -38,8 +44,7 @@ def run(
     check_folder(folder, config, resume, overwrite)
     data = build_data(config, display)
     method = build_method(config, where)
-    if overwrite and folder.exists():
-        shutil.rmtree(folder)
+    clear_folder(folder, everything=overwrite)
     store = CheckpointStore(folder)
     point = store.resume_point(display.say)
     if not (folder / "recipe.yaml").is_file():
@@ -69,24 +74,45 @@ def run(
 
 def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool) -> None:
     """A folder is new, or is to be overwritten, or holds a run of the very same recipe."""
-    if overwrite:
-        if folder.exists() and not (folder / "recipe.yaml").is_file() and any(folder.iterdir()):
-            raise UserError(f"{folder} is not a run folder: --overwrite would delete something else.")
-        return
-    if resume and (folder / "recipe.yaml").is_file():
+    if resume and overwrite:
+        raise UserError("--resume goes on, --overwrite starts anew: choose one of them.")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"The run folder {folder} is a file. Name another with --out.")
+    is_run = (folder / "recipe.yaml").is_file()
+    content = list(folder.iterdir()) if folder.exists() else []
+    if (resume or overwrite) and not is_run and not all(EARLY_FILES.fullmatch(path.name) for path in content):
+        raise UserError(f"{folder} is not a run folder: it has no recipe.yaml, but other files.")
+    if resume and is_run:
         stored = read_yaml(folder / "recipe.yaml")
         lines = differences(stored, read_back(config))
         if lines:
             raise UserError(
                 f"{folder} was started with another recipe (stored -> asked for):\n  "
                 + "\n  ".join(lines)
-                + "\nResume with the stored recipe (segue train FOLDER --resume), or start anew with --overwrite."
+                + "\nResume with the stored recipe (segue train FOLDER --resume), or start anew: --overwrite."
             )
-        return
-    if folder.exists() and any(folder.iterdir()) and not resume:
+    elif content and not (resume or overwrite):
         raise UserError(
-            f"The run folder {folder} exists. Go on with --resume, start anew with --overwrite, or name another with --out."
+            f"The run folder {folder} exists. Go on with --resume, start anew with --overwrite,"
+            " or name another with --out."
         )
+
+
+def clear_folder(folder: Path, everything: bool) -> None:
+    """Remove what a killed process left half-written, or a whole run: its own files only, its recipe last."""
+    try:
+        for name in RUN_FOLDERS:
+            for part in (folder / name).rglob(".*.part"):
+                part.unlink()
+            if everything and (folder / name).is_dir():
+                shutil.rmtree(folder / name)
+        for name in RUN_FILES:
+            for part in folder.glob(f".{name}.*.part"):
+                part.unlink()
+            if everything:
+                (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"Cannot clear {folder}: {error.strerror} ({error.filename}).") from error
 
 
 def read_back(config: RunConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Device, random numbers, precision and what the machine has: everything that is not the experiment itself."""
+"""Device, random numbers, precision, memory: everything that is not the experiment itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import platform
 import random
 import resource
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def derive_seed(*numbers: int) -> int:
-    """A seed that differs for every combination of numbers."""
+    """A seed that differs for every combination of numbers (a last number 0 is as good as none)."""
     return int(np.random.SeedSequence(numbers).generate_state(1, dtype=np.uint64)[0] >> 1)
 
 
@@ -56,12 +56,8 @@ def reset_peak_memory(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif sys.platform == "linux":
-        try:
-            Path("/proc/self/clear_refs").write_text(
-                "5"
-            )  # sets the resident-set peak back to the present size
-        except OSError:
-            pass  # not allowed here: the peak is then that of the whole process
+        with suppress(OSError):  # where it is not allowed, the peak is that of the whole process
+            Path("/proc/self/clear_refs").write_text("5")  # the resident-set peak becomes the present size
 
 
 def peak_memory(device: torch.device) -> int:

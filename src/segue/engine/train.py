@@ -93,12 +93,17 @@ def train_step(
     session.method.train()
 
     def save() -> None:
-        session.recent.means()  # a checkpoint is only written while every loss is finite
+        session.recent.means()  # a checkpoint is only written while every loss and every weight is finite
+        check_weights(session.method)
         store.save_inside(step.index, session.iteration, session.state_dict() | {"log_bytes": log.size})
 
     with _interrupts() as stop:
+        # A loader draws a seed for its workers as it starts: that must not shift a resumed run's numbers.
+        random_state = torch.get_rng_state()
+        stream = iter(batches)
+        torch.set_rng_state(random_state)
         try:
-            for batch in batches:
+            for batch in stream:
                 set_learning_rate(session.optimizer, session.iteration, total, optim.poly_power)
                 terms = update(session, batch, optim.clip, config)
                 if session.iteration % per_epoch == 0:
@@ -119,12 +124,13 @@ def train_step(
                     saved = time.monotonic()
                 if stop.is_set():
                     raise Interrupted
+            check_weights(session.method)
             return session.epoch.means()
         except BadLoss as error:
             raise UserError(
-                f"{error} Training stopped in step {step.index} near iteration {session.iteration} of {total};"
-                " the last good checkpoint is kept. Likely fixes: a lower optim.lr_first / optim.lr_next, optim.clip=5,"
-                f" or a lower weight for '{error.term}'."
+                f"{error} Stopped in step {step.index} near iteration {session.iteration} of {total};"
+                " the last good checkpoint is kept. Likely fixes: a lower optim.lr_first or optim.lr_next,"
+                f" optim.clip=5, or a lower weight for {error.culprit}."
             ) from error
 
 
@@ -149,6 +155,14 @@ def update(session: Session, batch: Batch, clip: float | None, config: TrainConf
     session.scaler.update()
     session.optimizer.zero_grad(set_to_none=True)
     return terms
+
+
+def check_weights(method: Method) -> None:
+    """A gradient may overflow while the losses are finite: stop before such weights are stored."""
+    for name, weight in method.model.named_parameters():
+        bad = weight[~torch.isfinite(weight)]
+        if len(bad):
+            raise BadLoss(name, bad[0].item(), "weight")
 
 
 def _log_line(session: Session, step: Step, per_epoch: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def channel_attention(m_BChw: Tensor, squeeze_RC: Tensor, excite_CR: Tensor) -> 
 
 def spatial_attention(m_BChw: Tensor) -> Tensor:
     """AD_sp, eq. 6: energy over channels divided by its Frobenius norm, per image: B x 1 x h x w."""
-    energy_B1hw = m_BChw.square().sum(1, keepdim=True)
+    energy_B1hw = _wide(m_BChw).square().sum(1, keepdim=True)
     norm_B111 = torch.linalg.vector_norm(energy_B1hw, dim=(1, 2, 3), keepdim=True)
     return energy_B1hw / norm_B111.clamp_min(EPS)
 
@@ -42,9 +42,13 @@ def attentive_distillation(
     The mean of a^2 is 1 / (h w), so a plain mean square depends on the size of the map; the relative one does not, nor on
     the batch or on the scale of the features: 1 means "as far from the teacher as the teacher is from zero".
     """
-    if new_BChw.dtype in (torch.float16, torch.bfloat16):  # squares overflow in half precision
-        new_BChw, old_BChw = new_BChw.float(), old_BChw.float()
+    new_BChw, old_BChw = _wide(new_BChw), _wide(old_BChw)
     target_BChw = attend(old_BChw, channel_attention(old_BChw, squeeze_RC, excite_CR))
     source_BChw = attend(new_BChw, channel_attention(new_BChw, squeeze_RC, excite_CR))
     energy = target_BChw.square().mean().clamp_min(EPS)
     return (source_BChw - target_BChw).square().mean() / energy
+
+
+def _wide(m_BChw: Tensor) -> Tensor:
+    """Squares overflow in half precision."""
+    return m_BChw.float() if m_BChw.dtype in (torch.float16, torch.bfloat16) else m_BChw

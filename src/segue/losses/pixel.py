@@ -8,6 +8,7 @@ behind the published numbers. The unbiased losses are those of MiB (Cermelli et 
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -93,4 +94,5 @@ def background_balance(old_logits_BOhw: Tensor, reading: GammaReading = "logit")
     else:
         pooled_BO = old_BOhw.softmax(1).mean((2, 3))
     # sum of the others' softmax over background's: the partition function cancels
-    return (pooled_BO[:, 1:].logsumexp(1) - pooled_BO[:, 0]).exp()
+    log_gamma_B = pooled_BO[:, 1:].logsumexp(1) - pooled_BO[:, 0]
+    return log_gamma_B.clamp_max(math.log(torch.finfo(log_gamma_B.dtype).max) / 2).exp()  # never infinite

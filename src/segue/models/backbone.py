@@ -68,18 +68,25 @@ class TimmBackbone(nn.Module):
         return self.body(images_B3HW)
 
     def first_stages(self, count: int) -> list[nn.Module]:
-        """Leaf modules from the input to the end of stage `count`, in the order of the network."""
+        """Modules from the input to the end of stage `count`, in the order of the network.
+
+        Not the leaves alone: a block or a norm with an activation inside has parameters of its own.
+        """
         _check_count(count, len(self.channels))
         if count == 0:
             return []
-        leaves = [(name, module) for name, module in self.body.named_modules() if not list(module.children())]
+        modules = [(f"{name}.", module) for name, module in self.body.named_modules() if name]
         stage = self.body.feature_info.module_name()[count - 1].replace("_", ".")
-        inside = [
-            index
-            for index, (name, _) in enumerate(leaves)
-            if f"{name}.".replace("_", ".").startswith(f"{stage}.")
+        inside = [i for i, (name, _) in enumerate(modules) if name.replace("_", ".").startswith(f"{stage}.")]
+        if not inside:
+            raise UserError("The stages of this backbone cannot be told apart: set model.frozen_stages=0.")
+        later = [name for name, _ in modules[inside[-1] + 1 :]]
+        # what also holds a part of a later stage stays out
+        return [
+            module
+            for name, module in modules[: inside[-1] + 1]
+            if not any(other.startswith(name) for other in later)
         ]
-        return [module for _, module in leaves[: inside[-1] + 1]]
 
 
 def _check_count(count: int, stages: int) -> None:

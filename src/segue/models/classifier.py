@@ -28,7 +28,7 @@ class GrowingClassifier(nn.Module):
         part = nn.Conv2d(self.in_channels, channels, 1)
         if self.parts:
             first = self.parts[0]
-            part = part.to(first.weight.device)
+            part = part.to(first.weight.device, first.weight.dtype)
             if balanced:
                 with torch.no_grad():
                     first.bias[0] -= math.log(channels + 1)

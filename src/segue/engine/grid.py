@@ -1,0 +1,153 @@
+"""Several runs side by side, one process and a share of the cores each.
+
+Small networks use one core better than many: two runs side by side end sooner than one after the other.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from segue.core.config import RunConfig
+from segue.core.errors import UserError
+from segue.core.records import RunRecord, read_run
+from segue.engine.progress import Bar, Display, terminal_bars
+from segue.engine.run import run
+from segue.engine.runtime import pick_device
+from segue.engine.train import Interrupted
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be done."""
+
+    config: RunConfig
+    folder: Path
+    resume: bool = False
+    overwrite: bool = False
+
+
+def run_all(jobs: Sequence[Job], device: str = "auto", display: Display | None = None) -> list[RunRecord]:
+    """Carry out all jobs, as many at once as there are cores (one at a time on an accelerator)."""
+    display = display or Display()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processes = min(cores, len(jobs)) if pick_device(device).type == "cpu" else 1
+    if processes == 1:
+        for job in jobs:
+            run(job.config, job.folder, job.resume, job.overwrite, device, display)
+    else:
+        _Pool(jobs, device, display, processes, threads=max(1, cores // processes)).work()
+    return [read_run(job.folder) for job in jobs]
+
+
+class _Pool:
+    """Starts a process per job, never more than `processes` at once, and shows what they report."""
+
+    def __init__(
+        self, jobs: Sequence[Job], device: str, display: Display, processes: int, threads: int
+    ) -> None:
+        # "spawn": a forked copy of a process that has used torch's threads may hang
+        self.context = multiprocessing.get_context("spawn")
+        self.reports: Any = self.context.Queue()
+        self.waiting, self.running = list(jobs), {}
+        self.arguments = (self.reports, device, threads)
+        self.display, self.processes = display, processes
+        self.errors: list[str] = []
+        self.tasks: dict[str, Any] = {}
+        self.began: dict[str, float] = {}
+
+    def work(self) -> None:
+        with terminal_bars(self.display.console, transient=True) as bars:
+            bars.disable = not self.display.shows_bars
+            try:
+                while (self.waiting and not self.errors) or self.running:
+                    self._start(bars)
+                    self._listen(bars)
+            except KeyboardInterrupt:
+                self._stop()
+                raise Interrupted from None
+            except BaseException:
+                self._stop()
+                raise
+        if self.errors:
+            raise UserError("\n".join(self.errors))
+
+    def _start(self, bars: Any) -> None:
+        while self.waiting and len(self.running) < self.processes and not self.errors:
+            job = self.waiting.pop(0)
+            process = self.context.Process(target=_work, args=(job, *self.arguments))
+            process.start()
+            name = str(job.folder)
+            self.running[name], self.began[name] = process, time.monotonic()
+            self.tasks[name] = bars.add_task(job.folder.name, total=None, text="starting")
+
+    def _listen(self, bars: Any) -> None:
+        try:
+            name, kind, content = self.reports.get(timeout=0.2)
+        except queue.Empty:
+            for name, process in list(self.running.items()):
+                if process.exitcode not in (None, 0):
+                    self._end(name, bars, f"{name}: the process ended with exit code {process.exitcode}.")
+            return
+        if kind == "bar":
+            title, total, done, text = content
+            bars.update(self.tasks[name], description=title, total=total, completed=done, text=text)
+        elif kind == "say":
+            self.display.say(content)
+        elif name in self.running:
+            self._end(name, bars, content)
+
+    def _end(self, name: str, bars: Any, error: str | None) -> None:
+        self.running.pop(name).join()
+        bars.update(self.tasks[name], visible=False)
+        if error is None:
+            self.display.say(f"{Path(name).name:<9} done in {time.monotonic() - self.began[name]:.0f} s")
+        else:
+            self.errors.append(error)
+
+    def _stop(self) -> None:
+        """Ask every process to save and end; a second Ctrl-C does not wait."""
+        for process in self.running.values():
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGTERM)
+        for process in self.running.values():
+            process.join()
+
+
+class _QueueDisplay(Display):
+    """Sends bars and messages to the process that shows them."""
+
+    def __init__(self, name: str, reports: Any) -> None:
+        super().__init__(quiet=True)
+        self._name, self._reports = name, reports
+
+    def say(self, message: str) -> None:
+        self._reports.put((self._name, "say", message))
+
+    @contextmanager
+    def bar(self, title: str, total: int) -> Iterator[Bar]:
+        yield Bar(lambda done, text: self._reports.put((self._name, "bar", (title, total, done, text))))
+
+
+def _work(job: Job, reports: Any, device: str, threads: int) -> None:
+    """A job in its own process. Ctrl-C reaches the parent, which asks with SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(threads)
+    name = str(job.folder)
+    try:
+        run(job.config, job.folder, job.resume, job.overwrite, device, _QueueDisplay(name, reports))
+        reports.put((name, "end", None))
+    except UserError as error:
+        reports.put((name, "end", f"{job.folder.name}: {error}"))
+    except Interrupted:
+        pass

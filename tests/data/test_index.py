@@ -1,0 +1,191 @@
+"""The class index: read once, in order, kept under a fingerprint, rebuilt when damaged."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from segue.core.classes import ClassTable
+from segue.core.errors import UserError
+from segue.data.datasets.base import Sample, SegDataset
+from segue.data.datasets.voc import Config, Voc
+from segue.data.index import cache_folder, class_index
+
+
+class Counted(SegDataset):
+    """Image i holds background and id i + 1; the later an image, the quicker it is checked."""
+
+    classes = ClassTable("counted", {i: f"class {i}" for i in range(1, 100)})
+
+    def __init__(self, images: int = 12, name: str = "a", broken: tuple[int, ...] = ()) -> None:
+        self.images, self.name, self.broken = images, name, broken
+        self.calls: list[int] = []
+        self.lock = threading.Lock()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(f"image {i}" for i in range(self.images))
+
+    def fingerprint(self) -> str:
+        return f"{self.name} {self.images}"
+
+    def read(self, index: int) -> Sample:
+        with self.lock:
+            self.calls.append(index)
+        time.sleep(0.002 * (self.images - index) / self.images)
+        if index in self.broken:
+            raise UserError(f"{self.keys[index]} is broken.")
+        mask = np.zeros((4, 4), dtype=np.uint8)
+        mask[1, 2] = index + 1
+        return Sample(self.keys[index], np.zeros((4, 4, 3), dtype=np.uint8), mask)
+
+
+def expected(images: int) -> np.ndarray:
+    present = np.zeros((images, 256), dtype=bool)
+    present[:, 0] = True
+    present[np.arange(images), np.arange(images) + 1] = True
+    return present
+
+
+def stored() -> Path:
+    (path,) = (cache_folder() / "index").glob("*.npy")
+    return path
+
+
+def test_rows_come_in_the_order_of_the_images() -> None:
+    dataset = Counted(60)
+    present = class_index(dataset)
+    assert present.dtype == bool and np.array_equal(present, expected(60))
+    assert sorted(dataset.calls) == list(range(60))
+
+
+def test_second_call_reads_nothing() -> None:
+    assert len(class_index(Counted())) == 12
+    again = Counted()
+    assert np.array_equal(class_index(again), expected(12))
+    assert again.calls == []
+
+
+def test_another_fingerprint_reads_anew() -> None:
+    class_index(Counted())
+    for other in (Counted(name="b"), Counted(11)):
+        class_index(other)
+        assert len(other.calls) == len(other)
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "text", "header", "zip", "other length", "other type"])
+def test_damaged_cache_is_rebuilt(damage: str) -> None:
+    class_index(Counted())
+    content = stored().read_bytes()
+    damaged = {
+        "empty": b"",
+        "cut": content[:-7],
+        "text": b"nothing that numpy knows\n" * 10,
+        "header": content.replace(b"'shape': (", b"'shape': [", 1),
+        "zip": b"PK\x03\x04" + content,
+    }
+    if damage in damaged:
+        assert damaged[damage] != content
+        stored().write_bytes(damaged[damage])
+    else:
+        shape = (5, 32) if damage == "other length" else (12, 32)
+        np.save(stored(), np.zeros(shape, dtype=np.uint8 if damage == "other length" else np.int64))
+    again = Counted()
+    assert np.array_equal(class_index(again), expected(12))
+    assert len(again.calls) == 12
+    assert stored().read_bytes() == content
+
+
+def test_cache_that_cannot_be_written_only_costs_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("SEGUE_CACHE", str(tmp_path / "file"))
+    for _ in range(2):
+        dataset = Counted()
+        assert np.array_equal(class_index(dataset), expected(12))
+        assert len(dataset.calls) == 12
+
+
+def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert cache_folder() == tmp_path / "cache"
+    monkeypatch.delenv("SEGUE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "segue"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "segue"
+
+
+def test_problems_are_listed_together_and_in_order() -> None:
+    with pytest.raises(UserError) as caught:
+        class_index(Counted(broken=(7, 2, 9)))
+    assert str(caught.value).splitlines() == [f"image {i} is broken." for i in (2, 7, 9)]
+    assert not list(cache_folder().rglob("*.npy"))  # a bad data set is not remembered as a good one
+
+
+def test_many_problems_are_counted() -> None:
+    with pytest.raises(UserError) as caught:
+        class_index(Counted(broken=tuple(range(3, 11))))
+    lines = str(caught.value).splitlines()
+    assert lines[:5] == [f"image {i} is broken." for i in range(3, 8)]
+    assert lines[5:] == ["... and 3 more files with problems."]
+
+
+def test_progress_is_told_image_by_image() -> None:
+    told: list[tuple[int, int]] = []
+    class_index(Counted(5), lambda done, total: told.append((done, total)))
+    assert told == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
+
+
+# On files
+
+
+def open_train(voc) -> Voc:
+    return Voc(Config(root=str(voc.root)), "train")
+
+
+def test_index_of_files(voc) -> None:
+    present = class_index(open_train(voc))
+    assert [np.flatnonzero(row).tolist() for row in present] == [
+        [0, 1, 255],
+        [0, 20, 255],
+        [0, 15, 255],
+        [0, 8, 255],
+    ]
+
+
+def test_cached_index_opens_no_file(voc, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = class_index(open_train(voc))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a file was opened")
+
+    monkeypatch.setattr(Image, "open", refuse)
+    assert np.array_equal(class_index(open_train(voc)), first)
+    os.utime(voc.mask_path("2007_2"), ns=(1, 1))
+    with pytest.raises(AssertionError, match="a file was opened"):
+        class_index(open_train(voc))
+
+
+def test_changed_mask_is_read_anew(voc) -> None:
+    class_index(open_train(voc))
+    voc.add("2007_2", 5)
+    assert np.flatnonzero(class_index(open_train(voc))[1]).tolist() == [0, 5, 255]
+
+
+def test_all_bad_files_are_named(voc) -> None:
+    voc.mask_path("2007_1").unlink()
+    voc.image_path("2007_3").write_bytes(b"nonsense")
+    Image.new("L", (40, 30), 77).save(voc.mask_path("2007_4"))
+    with pytest.raises(UserError) as caught:
+        class_index(open_train(voc))
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 3
+    assert "2007_1.png is missing" in lines[0]
+    assert "2007_3.jpg is not an image" in lines[1]
+    assert "2007_4.png holds the value 77" in lines[2] and "classes 1 to 20" in lines[2]

@@ -1,0 +1,222 @@
+"""Batches follow from (seed, step, iteration) alone, wherever they start and however many workers read."""
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from segue.core.errors import UserError
+from segue.data.datasets.base import Sample
+from segue.data.datasets.scenes import Config, Scenes
+from segue.data.steps import Batch, Batches, BatchPlan, StepData, TestPlan
+from segue.data.transforms import test_transform as for_testing
+from segue.data.transforms import train_transform
+
+CPU = torch.device("cpu")
+IDENTITY = np.arange(256, dtype=np.uint8)
+
+
+def positions(batches: list[list[tuple[int, int]]]) -> list[int]:
+    return [position for batch in batches for position, _ in batch]
+
+
+def scenes(images: int = 7, table: np.ndarray = IDENTITY) -> StepData:
+    dataset = Scenes(Config(size=32, train=20), "train")
+    return StepData(dataset, range(3, 3 + images), table, train_transform(32, (0.5, 1.0)))
+
+
+# Plans
+
+
+@pytest.mark.parametrize(
+    ("images", "batch_size", "per_epoch"), [(10, 3, 3), (9, 3, 3), (3, 3, 1), (25, 24, 1)]
+)
+def test_every_image_at_most_once_per_epoch(images: int, batch_size: int, per_epoch: int) -> None:
+    plan = BatchPlan(images, batch_size, epochs=2, seed=(0, 1))
+    assert plan.per_epoch == per_epoch and len(plan) == 2 * per_epoch
+    for number in range(2):
+        batches = plan.epoch(number)
+        assert [len(batch) for batch in batches] == [batch_size] * per_epoch  # the incomplete one is dropped
+        seen = positions(batches)
+        assert len(set(seen)) == len(seen) and set(seen) <= set(range(images))
+
+
+def test_dropped_images_differ_from_epoch_to_epoch() -> None:
+    plan = BatchPlan(10, 4, epochs=40, seed=(0,))
+    left_out = [frozenset(range(10)) - set(positions(plan.epoch(number))) for number in range(40)]
+    assert len(set(left_out)) > 15 and frozenset.union(*left_out) == set(range(10))
+
+
+@pytest.mark.parametrize("images", [2, 5])
+def test_fewer_images_than_a_batch_make_one_small_batch(images: int) -> None:
+    plan = BatchPlan(images, 8, epochs=3, seed=(0,))
+    assert len(plan) == 3 and [len(batch) for batch in plan.batches()] == [images] * 3
+    assert all(sorted(positions([batch])) == list(range(images)) for batch in plan.batches())
+
+
+def test_epochs_seeds_and_steps_differ() -> None:
+    plan = BatchPlan(20, 5, epochs=3, seed=(42, 0))
+    epochs = [plan.epoch(number) for number in range(3)]
+    orders = [tuple(positions(epoch)) for epoch in epochs]
+    orders += [tuple(positions(BatchPlan(20, 5, 3, seed).epoch(0))) for seed in ((42, 1), (43, 0))]
+    assert len(set(orders)) == 5
+    seeds = [seed for epoch in epochs for batch in epoch for _, seed in batch]
+    assert len(set(seeds)) == len(seeds)  # an image is cropped anew each time
+
+
+def test_all_batches_are_the_epochs_one_after_the_other() -> None:
+    plan = BatchPlan(11, 3, epochs=4, seed=(1,))
+    assert list(plan.batches()) == [batch for number in range(4) for batch in plan.epoch(number)]
+    assert len(list(plan.batches())) == len(plan) == 12
+
+
+def test_restart_anywhere_gives_the_same_batches() -> None:
+    plan = BatchPlan(11, 3, epochs=3, seed=(1,))
+    whole = list(plan.batches())
+    for start in range(len(plan) + 1):
+        assert list(BatchPlan(11, 3, 3, (1,)).batches(start)) == whole[start:]
+
+
+def test_longer_training_begins_with_the_shorter() -> None:
+    short, long = BatchPlan(11, 3, 2, (1,)), BatchPlan(11, 3, 5, (1,))
+    assert list(long.batches())[: len(short)] == list(short.batches())
+
+
+@pytest.mark.parametrize(("images", "batch_size"), [(7, 3), (6, 3), (2, 8)])
+def test_test_plan_takes_every_image_once_in_order(images: int, batch_size: int) -> None:
+    plan = TestPlan(images, batch_size)
+    batches = list(plan.batches())
+    assert positions(batches) == list(range(images)) and len(plan) == len(batches)
+    assert max(map(len, batches)) <= batch_size
+    assert list(plan.batches(1)) == batches[1:]
+
+
+# Items
+
+
+def test_items_are_relabelled_images_of_the_step() -> None:
+    table = np.full(256, 9, dtype=np.uint8)
+    table[0] = 0
+    data = scenes(table=table)
+    assert len(data) == 7
+    image, labels, key = data[2, 123]
+    assert key == "train-00005" and image.shape == (3, 32, 32)
+    assert labels.dtype == torch.uint8 and set(labels.unique().tolist()) <= {0, 9}
+    plain = scenes()[2, 123]
+    assert torch.equal(labels, torch.from_numpy(table)[plain[1].long()]) and torch.equal(image, plain[0])
+
+
+def test_item_depends_on_its_seed_alone() -> None:
+    data = scenes()
+    first = data[4, 99]
+    torch.rand(5)
+    data[1, 7]
+    assert all(torch.equal(a, b) for a, b in zip(first[:2], data[4, 99][:2], strict=True))
+    assert not torch.equal(first[0], data[4, 100][0])
+
+
+def test_image_and_mask_of_two_sizes_are_refused() -> None:
+    data = scenes()
+    data.dataset.read = lambda _: Sample("odd one", np.zeros((4, 5, 3), np.uint8), np.zeros((5, 4), np.uint8))
+    with pytest.raises(UserError, match="odd one"):
+        data[0, 0]
+
+
+# Batches
+
+
+def equal(a: Batch, b: Batch) -> bool:
+    return torch.equal(a.images, b.images) and torch.equal(a.labels, b.labels) and a.keys == b.keys
+
+
+def test_batch_is_uint8_images_and_int64_labels() -> None:
+    batches = Batches(scenes(), BatchPlan(7, 3, 2, (0,)), CPU)
+    assert len(batches) == 4
+    for batch in batches:
+        assert batch.images.dtype == torch.uint8 and batch.images.shape == (3, 3, 32, 32)
+        assert batch.labels.dtype == torch.int64 and batch.labels.shape == (3, 32, 32)
+        assert len(batch.keys) == len(batch) == 3
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_workers_change_nothing() -> None:
+    plan = BatchPlan(7, 2, 3, (5, 1))
+    alone = list(Batches(scenes(), plan, CPU))
+    shared = list(Batches(scenes(), plan, CPU, workers=2))
+    assert len(alone) == len(shared) == 9
+    assert all(equal(a, b) for a, b in zip(alone, shared, strict=True))
+    late = list(Batches(scenes(), plan, CPU, workers=2, start=5))
+    assert len(late) == 4 and all(equal(a, b) for a, b in zip(alone[5:], late, strict=True))
+    assert not any(equal(a, b) for a, b in pairwise(alone))
+
+
+def test_batches_can_be_gone_through_again() -> None:
+    batches = Batches(scenes(), BatchPlan(7, 3, 1, (0,)), CPU)
+    assert all(equal(a, b) for a, b in zip(batches, batches, strict=True))
+
+
+def test_test_batches_are_the_images_in_order() -> None:
+    data = scenes()
+    data.transform = for_testing(32)
+    batches = list(Batches(data, TestPlan(7, 3), CPU))
+    assert [key for batch in batches for key in batch.keys] == [f"train-{i:05d}" for i in range(3, 10)]
+    expected = data.dataset.read(5)
+    assert np.array_equal(batches[0].images[2].permute(1, 2, 0).numpy(), expected.image)
+    assert np.array_equal(batches[0].labels[2].numpy(), expected.mask)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_reading_leaves_all_random_numbers_alone(workers: int) -> None:
+    """Otherwise a resumed run, which reads fewer batches, would train on with other random numbers."""
+    torch.manual_seed(3)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    batches = iter(Batches(scenes(), BatchPlan(7, 3, 2, (0,)), CPU, workers))
+    next(batches)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    list(batches)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1]) and random.getstate() == before[2]
+
+
+def test_random_numbers_are_left_alone_by_a_failing_item() -> None:
+    data = scenes()
+
+    def fail(*_: object) -> None:
+        torch.rand(1)
+        raise RuntimeError("transform")
+
+    data.transform = fail
+    before = torch.get_rng_state()
+    with pytest.raises(RuntimeError, match="transform"):
+        data[0, 0]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# Splitting
+
+
+@pytest.mark.parametrize(
+    ("size", "parts", "sizes"), [(6, 1, [6]), (6, 2, [3, 3]), (5, 2, [3, 2]), (2, 4, [1, 1])]
+)
+def test_split_gives_the_batch_in_parts(size: int, parts: int, sizes: list[int]) -> None:
+    images = torch.arange(size * 12).view(size, 3, 2, 2)
+    labels = torch.arange(size * 4).view(size, 2, 2)
+    batch = Batch(images, labels, [f"image {i}" for i in range(size)])
+    split = batch.split(parts)
+    assert [len(part) for part in split] == sizes
+    assert torch.equal(torch.cat([part.images for part in split]), images)
+    assert torch.equal(torch.cat([part.labels for part in split]), labels)
+    assert [key for part in split for key in part.keys] == batch.keys
+    assert all(len(part.keys) == len(part) == len(part.labels) for part in split)
+
+
+def test_to_device_makes_labels_int64() -> None:
+    batch = Batch(
+        torch.zeros(1, 3, 2, 2, dtype=torch.uint8), torch.full((1, 2, 2), 255, dtype=torch.uint8), ["a"]
+    )
+    moved = batch.to(CPU)
+    assert moved.images.dtype == torch.uint8 and moved.labels.dtype == torch.int64 and moved.keys == ["a"]
+    assert (moved.labels == 255).all()

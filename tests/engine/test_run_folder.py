@@ -1,0 +1,281 @@
+"""The rules of a run folder: what a run leaves there, and what may be done to a folder that is not empty."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny_runs import SPLIT, arguments, assert_equal_runs, checkpoints, files, quiet_run, recipe, run_until
+
+from segue.core.config import to_yaml
+from segue.core.errors import UserError
+from segue.engine.run import default_folder
+
+FILES = [
+    "checkpoints/step0.safetensors",
+    "checkpoints/step1.safetensors",
+    "log.jsonl",
+    "recipe.yaml",
+    "samples/0/input.png",
+    "samples/0/step0-energy.png",
+    "samples/0/step0.png",
+    "samples/0/step1-energy.png",
+    "samples/0/step1.png",
+    "samples/0/truth.png",
+    "samples/1/input.png",
+    "samples/1/step0-energy.png",
+    "samples/1/step0.png",
+    "samples/1/step1-energy.png",
+    "samples/1/step1.png",
+    "samples/1/truth.png",
+    "samples/index.json",
+    "scenario.json",
+    "steps/0.json",
+    "steps/1.json",
+]
+
+
+@pytest.fixture
+def done(tmp_path: Path, finished: Callable[[str], Path]) -> Path:
+    """A finished run that may be changed."""
+    return shutil.copytree(finished("mib"), tmp_path / "mib")
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in files(folder)}
+
+
+def test_a_run_leaves_these_files(finished):
+    assert files(finished("mib")) == FILES
+
+
+def test_a_method_with_attention_leaves_its_maps_too(finished):
+    maps = [f"samples/{number}/step{step}-attention.png" for number in (0, 1) for step in (0, 1)]
+    assert files(finished("caf")) == sorted(FILES + maps)
+
+
+def test_a_run_without_pictures(tmp_path):
+    quiet_run(recipe("finetune", "eval.samples=0", "train.epochs=1", "train.epochs_next=1"), tmp_path / "run")
+    assert files(tmp_path / "run") == [name for name in FILES if not name.startswith("samples/")]
+
+
+def test_the_command_line_makes_the_same_run(tmp_path, command, finished):
+    outcome = command(*arguments("mib", tmp_path / "run"))
+    assert outcome.code == 0
+    assert f"segue report {tmp_path / 'run'}" in outcome.out
+    assert_equal_runs(tmp_path / "run", finished("mib"))
+
+
+def test_the_stored_recipe_is_the_whole_recipe(finished):
+    assert (finished("mib") / "recipe.yaml").read_text() == to_yaml(recipe("mib"))
+
+
+def test_existing_folder_is_refused(done, command):
+    before = content(done)
+    outcome = command(*arguments("mib", done))
+    assert outcome.code == 2
+    assert f"The run folder {done} exists" in outcome.err and "--resume" in outcome.err
+    assert content(done) == before
+
+
+def test_empty_folder_is_taken(tmp_path):
+    (tmp_path / "run").mkdir()
+    assert quiet_run(recipe("finetune", "train.epochs=1", "train.epochs_next=1"), tmp_path / "run").finished
+
+
+def test_overwrite_starts_anew(done, command, finished):
+    (done / "steps" / "2.json").write_text("of a longer run")
+    (done / "notes.txt").write_text("not ours")
+    outcome = command(*arguments("finetune", done), "--overwrite")
+    assert outcome.code == 0
+    assert (done / "notes.txt").read_text() == "not ours", "only what a run writes is deleted"
+    (done / "notes.txt").unlink()
+    reference = shutil.copytree(finished("finetune"), done.parent / "finetune")
+    for step in ("0", "1"):
+        record = reference / "steps" / f"{step}.json"
+        record.write_text(record.read_text().replace('"run": "finetune"', '"run": "mib"'))
+    shutil.move(reference, done.parent / "other" / "mib")
+    assert_equal_runs(done, done.parent / "other" / "mib")
+
+
+def test_overwrite_of_a_linked_folder(done, tmp_path, command):
+    link = tmp_path / "link"
+    link.symlink_to(done)
+    assert command(*arguments("mib", link), "--overwrite").code == 0
+    assert link.is_symlink() and files(done) == FILES
+
+
+@pytest.mark.parametrize("option", ["--overwrite", "--resume", None])
+def test_folder_that_is_no_run_is_left_alone(option, tmp_path, command):
+    folder = tmp_path / "photos"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "holiday.jpg").write_bytes(b"dear")
+    (folder / "checkpoints" / ".dear.part").write_bytes(b"dear too")
+    before = content(folder)
+    outcome = command(*arguments("mib", folder), *([option] if option else []))
+    assert outcome.code == 2 and str(folder) in outcome.err
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize("options", [["--overwrite"], ["--resume"], []])
+def test_run_folder_that_is_a_file(options, tmp_path, command):
+    (tmp_path / "file").write_text("dear")
+    outcome = command(*arguments("mib", tmp_path / "file"), *options)
+    assert outcome.code == 2 and f"{tmp_path / 'file'} is a file" in outcome.err
+    assert (tmp_path / "file").read_text() == "dear"
+
+
+def test_resume_and_overwrite_exclude_each_other(done, command):
+    before = content(done)
+    outcome = command(*arguments("mib", done), "--resume", "--overwrite")
+    assert outcome.code == 2 and "choose one" in outcome.err
+    assert content(done) == before
+
+
+def test_bad_input_deletes_nothing_even_with_overwrite(done, command):
+    before = content(done)
+    for words in (
+        ["model.backbone=tiny", "model.output_stride=16"],
+        ["scenario.split=7-1"],
+        ["optim.lr_first=0"],
+    ):
+        assert command(*arguments("mib", done), *words, "--overwrite").code == 2
+        assert content(done) == before
+
+
+@pytest.mark.parametrize("option", ["--resume", "--overwrite"])
+def test_run_that_was_stopped_before_it_had_its_recipe(option, tmp_path, command):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "scenario.json").write_text("{}")
+    (folder / ".recipe.yaml.abc.part").write_text("half")
+    assert command(*arguments("mib", folder), option).code == 0
+    assert files(folder) == FILES
+
+
+def test_resume_with_another_recipe_shows_the_difference(done, command):
+    before = content(done)
+    outcome = command(*arguments("mib", done, "optim.lr_next=0.5", "method.params.kd_weight=3"), "--resume")
+    assert outcome.code == 2
+    assert "optim.lr_next: 0.02 -> 0.5" in outcome.err
+    assert "method.params.kd_weight: 10.0 -> 3.0" in outcome.err
+    assert "optim.lr_first" not in outcome.err
+    assert content(done) == before
+
+
+def test_resume_with_another_method_shows_the_difference(done, command):
+    outcome = command(*arguments("caf", done), "--resume")
+    assert outcome.code == 2 and "method.name: 'mib' -> 'caf'" in outcome.err
+
+
+def test_train_folder_resume(tmp_path, command, finished):
+    folder = tmp_path / "run"
+    run_until(recipe("mib"), folder, 5)
+    assert command("train", folder).code == 2, "the folder exists"
+    assert command("train", folder, "--resume").code == 0
+    assert_equal_runs(folder, finished("mib"))
+
+
+@pytest.mark.parametrize("option", [["--on", "voc"], ["--split", "1-1"], ["--mode", "disjoint"]])
+def test_train_folder_takes_no_other_scenario(option, done, command):
+    outcome = command("train", done, *option, "--resume")
+    assert outcome.code == 2 and "its recipe says them" in outcome.err
+
+
+def test_train_folder_with_a_changed_word_shows_the_difference(done, command):
+    outcome = command("train", done, "--resume", "train.epochs=9")
+    assert outcome.code == 2 and "train.epochs: 3 -> 9" in outcome.err
+
+
+def test_stored_recipe_makes_the_same_run_elsewhere(tmp_path, command, finished):
+    assert command("train", finished("mib") / "recipe.yaml", "--out", tmp_path / "again").code == 0
+    assert_equal_runs(tmp_path / "again", finished("mib"))
+    assert checkpoints(finished("mib")) == ["step0", "step1"]
+
+
+def test_damaged_stored_recipe_is_named(done, command):
+    (done / "recipe.yaml").write_text("scenario: [")
+    outcome = command("train", done, "--resume")
+    assert outcome.code == 2 and f"{done / 'recipe.yaml'} is not valid YAML" in outcome.err
+
+
+def test_default_folder_names_the_run(tmp_path):
+    assert default_folder(recipe("caf")) == Path(f"runs/caf-scenes-{SPLIT}-overlapped-s42")
+    listed = recipe("mib", "scenario.split=[[1, 2], [3]]", "scenario.mode=disjoint", "train.seed=7")
+    assert default_folder(listed) == Path("runs/mib-scenes-custom-disjoint-s7")
+    named = recipe("mib", "scenario.split=barred disc,2/../3")
+    assert default_folder(named).parts[0] == "runs" and len(default_folder(named).parts) == 2
+
+
+def test_without_out_the_run_lands_in_runs(tmp_path, command, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [
+        word for word in arguments("finetune", Path("x"), "train.epochs=1") if word not in ("--out", "x")
+    ]
+    assert command(*words, "--seed", "5").code == 0
+    assert files(tmp_path / f"runs/finetune-scenes-{SPLIT}-overlapped-s5") == FILES
+
+
+def test_eval_prints_every_class(done, command):
+    outcome = command("eval", done)
+    assert outcome.code == 0
+    for name in ("background", "barred disc", "barred square", "barred triangle", "all with background"):
+        assert name in outcome.out
+    before = command("eval", done, "--step", "0")
+    assert before.code == 0 and "barred triangle" not in before.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--step", "2"], "There is no step 2: the scenario has steps 0 to 1."),
+        (["--step", "-1"], "There is no step -1"),
+        (["--device", "nonsense"], "The device 'nonsense' cannot be used here"),
+        (["optim.lr=1"], "Unknown key 'optim.lr'"),
+    ],
+)
+def test_eval_refuses_what_is_not_there(words, message, done, command):
+    outcome = command("eval", done, *words)
+    assert outcome.code == 2 and message in outcome.err
+
+
+def test_eval_of_a_step_whose_checkpoint_is_gone(done, command):
+    (done / "checkpoints" / "step0.safetensors").unlink()
+    outcome = command("eval", done, "--step", "0")
+    assert outcome.code == 2 and "keeps no checkpoint of step 0; kept: [1]" in outcome.err
+
+
+def test_eval_and_report_of_no_run(tmp_path, command):
+    for verb in ("eval", "report"):
+        outcome = command(verb, tmp_path)
+        assert outcome.code == 2 and f"{tmp_path} is not a run folder" in outcome.err
+
+
+def test_eval_and_report_of_a_run_without_finished_step(tmp_path, command, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_until(recipe("mib"), tmp_path / "run", 2)
+    for verb in ("eval", "report"):
+        outcome = command(verb, tmp_path / "run")
+        assert outcome.code == 2 and "has no finished step yet" in outcome.err
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_report_writes_a_page(tmp_path, command, finished):
+    outcome = command("report", finished("mib"), finished("joint"), "--out", tmp_path / "page.html")
+    assert outcome.code == 0 and "joint" in outcome.out
+    assert "<html" in (tmp_path / "page.html").read_text()
+
+
+def test_recipe_of_a_run_shows_as_it_is_stored(finished, command):
+    outcome = command("show", finished("caf"))
+    assert outcome.code == 0
+    assert yaml.safe_load(outcome.out) == yaml.safe_load((finished("caf") / "recipe.yaml").read_text())
+
+
+def test_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match=r"Cannot write .*scenario\.json"):
+        quiet_run(recipe("mib"), tmp_path / "file" / "run")

@@ -1,0 +1,97 @@
+"""Numerical gradients of every loss, in float64."""
+
+from collections.abc import Callable
+from itertools import cycle
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck
+
+import segue.losses
+from segue.losses import (
+    attend,
+    attentive_distillation,
+    background_balance,
+    channel_attention,
+    cross_entropy,
+    features,
+    spatial_attention,
+    unbiased_cross_entropy,
+    unbiased_distillation,
+    upsample,
+)
+
+LABELS = torch.tensor([[[0, 1, 2], [3, 255, 0]], [[3, 3, 1], [255, 2, 0]]])
+
+
+def leaf(*shape: int, seed: int = 0) -> Tensor:
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return values.requires_grad_()
+
+
+CASES: dict[str, list[tuple[Callable[..., Tensor], tuple[Tensor, ...]]]] = {
+    "upsample": [(lambda x: upsample(x, (5, 3)), (leaf(1, 2, 2, 2),))],
+    "cross_entropy": [
+        (lambda x: cross_entropy(x, LABELS), (leaf(2, 4, 2, 3),)),
+        (lambda x: cross_entropy(x, LABELS), (leaf(2, 4, 1, 2),)),
+    ],
+    "unbiased_cross_entropy": [
+        (lambda x: unbiased_cross_entropy(x, LABELS, 2), (leaf(2, 4, 2, 3),)),
+        (lambda x: unbiased_cross_entropy(x, LABELS, 3), (leaf(2, 4, 1, 2),)),
+    ],
+    "unbiased_distillation": [
+        (unbiased_distillation, (leaf(2, 5, 2, 2), leaf(2, 3, 2, 2, seed=1))),
+        (
+            lambda new, old, gamma: unbiased_distillation(new, old, gamma.exp(), (3, 4)),
+            (leaf(2, 5, 2, 2), leaf(2, 3, 2, 2, seed=1), leaf(2, seed=2)),
+        ),
+    ],
+    "background_balance": [
+        (lambda x: background_balance(x, "logit"), (leaf(2, 3, 2, 2),)),
+        (lambda x: background_balance(x, "ratio"), (leaf(2, 3, 2, 2),)),
+        (lambda x: background_balance(x, "literal"), (leaf(2, 3, 2, 2),)),
+    ],
+    "channel_attention": [(channel_attention, (leaf(2, 3, 2, 2), leaf(4, 3, seed=1), leaf(3, 4, seed=2)))],
+    "spatial_attention": [(spatial_attention, (leaf(2, 3, 2, 2),))],
+    "attend": [(attend, (leaf(2, 3, 2, 2), leaf(2, 3, 1, 1, seed=1)))],
+    "attentive_distillation": [
+        (
+            attentive_distillation,
+            (leaf(2, 3, 2, 2), leaf(2, 3, 2, 2, seed=1), leaf(4, 3, seed=2), leaf(3, 4, seed=3)),
+        )
+    ],
+}
+HELD = {"attend", "attentive_distillation"}
+"""their spatial factor is a weight without gradient: it is held while the inputs move"""
+
+
+def test_every_loss_is_checked() -> None:
+    assert set(CASES) == set(segue.losses.__all__)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, number) for name, cases in CASES.items() for number in range(len(cases))]
+)
+def test_gradient(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, inputs = CASES[name][number]
+    if name in HELD:
+        hold_spatial_attention(function, inputs, monkeypatch)
+    assert gradcheck(function, inputs)
+
+
+def hold_spatial_attention(
+    function: Callable[..., Tensor], inputs: tuple[Tensor, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From now on `spatial_attention` gives, call by call, what it gives for these inputs."""
+    factors: list[Tensor] = []
+
+    def note(m: Tensor) -> Tensor:
+        factors.append(spatial_attention(m))
+        return factors[-1]
+
+    monkeypatch.setattr(features, "spatial_attention", note)
+    function(*inputs)
+    assert factors and not any(factor.requires_grad for factor in factors)
+    held = cycle(factors)
+    monkeypatch.setattr(features, "spatial_attention", lambda _: next(held))
