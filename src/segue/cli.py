@@ -260,7 +260,7 @@ def main() -> None:
 
         if not isinstance(error, Interrupted):
             raise
-        Console(stderr=True).print("Stopped and saved. Go on with --resume.", markup=False)
+        Console(stderr=True).print("Stopped; all is saved. Go on with the same command (train: and --resume).", markup=False)
         sys.exit(130)
 
 

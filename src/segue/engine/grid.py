@@ -40,7 +40,7 @@ class Job:
 def run_all(jobs: Sequence[Job], device: str = "auto", display: Display | None = None) -> list[RunRecord]:
     """Carry out all jobs, as many at once as there are cores (one at a time on an accelerator)."""
     display = display or Display()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available_cores()
     processes = min(cores, len(jobs)) if pick_device(device).type == "cpu" else 1
     if processes == 1:
         for job in jobs:
@@ -48,6 +48,11 @@ def run_all(jobs: Sequence[Job], device: str = "auto", display: Display | None =
     else:
         _Pool(jobs, device, display, processes, threads=max(1, cores // processes)).work()
     return [read_run(job.folder) for job in jobs]
+
+
+def available_cores() -> int:
+    """Cores that this process may use, not those that the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Pool:
@@ -86,7 +91,8 @@ class _Pool:
         while self.waiting and len(self.running) < self.processes and not self.errors:
             job = self.waiting.pop(0)
             process = self.context.Process(target=_work, args=(job, *self.arguments))
-            process.start()
+            with _ignored(signal.SIGINT):  # inherited: Ctrl-C reaches the parent, which asks with SIGTERM
+                process.start()
             name = str(job.folder)
             self.running[name], self.began[name] = process, time.monotonic()
             self.tasks[name] = bars.add_task(job.folder.name, total=None, text="starting")
@@ -124,6 +130,15 @@ class _Pool:
             process.join()
 
 
+@contextmanager
+def _ignored(number: int) -> Iterator[None]:
+    handler = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, handler)
+
+
 class _QueueDisplay(Display):
     """Sends bars and messages to the process that shows them."""
 
@@ -140,8 +155,7 @@ class _QueueDisplay(Display):
 
 
 def _work(job: Job, reports: Any, device: str, threads: int) -> None:
-    """A job in its own process. Ctrl-C reaches the parent, which asks with SIGTERM."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """A job in its own process."""
     torch.set_num_threads(threads)
     name = str(job.folder)
     try:

@@ -182,12 +182,16 @@ def _status(means: dict[str, float], images_per_second: float) -> str:
 
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """Set an event on the first Ctrl-C or SIGTERM; a second one takes its usual course."""
+    """Set an event on the first Ctrl-C or SIGTERM; a second one takes its usual course.
+
+    A signal that is ignored stays ignored: a run beside others hears of Ctrl-C from its parent.
+    """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
 
     def request(*_: Any) -> None:
         stop.set()
