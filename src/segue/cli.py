@@ -157,17 +157,20 @@ def evaluate(
 @app.command()
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders to compare.")],
-    out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("report.html"),
+    out: Annotated[
+        Path, typer.Option("--out", help="The page to write; a name in .md gives the tables as Markdown.")
+    ] = Path("report.html"),
 ) -> None:
     """Compare runs: tables here, and one self-contained HTML page with curves and pictures."""
     from segue.core.records import read_run
-    from segue.report import write_report
+    from segue.report import write_markdown, write_report
 
     runs = [read_run(folder) for folder in folders]
     if empty := [run.name for run in runs if not run.steps]:
         raise UserError(f"{empty[0]} has no finished step yet.")
     _print_tables(runs)
-    Console().print(f"Page: {write_report(runs, out)}", highlight=False, soft_wrap=True)
+    page = write_markdown(runs, out) if out.suffix == ".md" else write_report(runs, out)
+    Console().print(f"Page: {page}", highlight=False, soft_wrap=True)
 
 
 @app.command("demo")
@@ -260,7 +263,9 @@ def main() -> None:
 
         if not isinstance(error, Interrupted):
             raise
-        Console(stderr=True).print("Stopped; all is saved. Go on with the same command (train: and --resume).", markup=False)
+        Console(stderr=True).print(
+            "Stopped; all is saved. Go on with the same command (train: and --resume).", markup=False
+        )
         sys.exit(130)
 
 

@@ -105,6 +105,21 @@ def test_gradients_are_scaled_for_fp16_only():
     assert session.scaler.get_scale() > 1
 
 
+def test_a_session_goes_on_with_its_loss_scale():
+    """A scale that was halved by an overflow is not forgotten by a resume."""
+    bench, config = Bench(MiB, {}), dataclasses.replace(TRAIN, precision="fp16")
+    step, sessions = bench.scenario[0], []
+    for _ in range(2):
+        method = bench.method()
+        method.grow(step)
+        sessions.append(Session.start(method, step, PLAIN, config, CPU, torch.Generator()))
+    first, second = sessions
+    update(first, bench.batch(step, 0), None, config)
+    first.scaler.update(512.0)
+    second.load_state_dict(first.state_dict())
+    assert second.scaler.get_scale() == 512.0 and second.scaler.state_dict() == first.scaler.state_dict()
+
+
 def running_statistics(values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: value for name, value in values.items() if "running_" in name or "num_batches" in name}
 

@@ -98,12 +98,8 @@ def train_step(
         store.save_inside(step.index, session.iteration, session.state_dict() | {"log_bytes": log.size})
 
     with _interrupts() as stop:
-        # A loader draws a seed for its workers as it starts: that must not shift a resumed run's numbers.
-        random_state = torch.get_rng_state()
-        stream = iter(batches)
-        torch.set_rng_state(random_state)
         try:
-            for batch in stream:
+            for batch in batches:
                 set_learning_rate(session.optimizer, session.iteration, total, optim.poly_power)
                 terms = update(session, batch, optim.clip, config)
                 if session.iteration % per_epoch == 0:

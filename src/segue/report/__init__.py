@@ -1,6 +1,7 @@
 """Tables, curves and a web page from run folders alone. Nothing here imports torch or the training code."""
 
 from segue.report.html import write_report
+from segue.report.markdown import markdown_tables, write_markdown
 from segue.report.tables import metrics_table, results_table
 
-__all__ = ["metrics_table", "results_table", "write_report"]
+__all__ = ["markdown_tables", "metrics_table", "results_table", "write_markdown", "write_report"]

@@ -1,0 +1,43 @@
+"""The tables as Markdown, for pages that are generated from records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from segue.core.records import RunRecord, atomic_file
+from segue.report.comparison import Stat, compare
+from segue.report.tables import Sheet, format_number, metrics_sheet, results_sheet
+
+
+def markdown_tables(runs: Sequence[RunRecord], costs: bool = True) -> str:
+    """Scores after each step and, with `costs`, the table of other scores and costs."""
+    comparison = compare(runs)
+    sheets = [results_sheet(comparison), *([metrics_sheet(comparison)] if costs else [])]
+    return "\n".join(_markdown(sheet) for sheet in sheets)
+
+
+def write_markdown(runs: Sequence[RunRecord], path: str | Path) -> Path:
+    """Both tables as a Markdown file."""
+    with atomic_file(path) as file:
+        file.write(markdown_tables(runs).encode())
+    return Path(path)
+
+
+def _markdown(sheet: Sheet) -> str:
+    heads = [f"{upper} {lower}".replace("- ", "").strip() for upper, lower in sheet.heads]
+    lines = [f"**{sheet.title}**", "", _row(["method", *heads]), _row(["---", *["---:"] * len(heads)])]
+    for label, cells in sheet.rows:
+        pairs = zip(cells, sheet.decimals, strict=True)
+        lines.append(_row([label, *(_cell(cell, decimals) for cell, decimals in pairs)]))
+    return "\n".join([*lines, "", " ".join(sheet.caption), ""])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def _cell(cell: Stat, decimals: int) -> str:
+    text = format_number(cell.mean, decimals)
+    return text if math.isnan(cell.std) else f"{text} ± {format_number(cell.std, decimals)}"
