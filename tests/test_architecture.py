@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "engine": BELOW_ENGINE,
     "report": BELOW_ENGINE,
     "testing": BELOW_ENGINE | {"engine"},
+    "demo": {"core", "engine", "report"},
 }
 MAY_IMPORT["cli"] = MAY_IMPORT["__main__"] = {*MAY_IMPORT, "cli"}
 
