@@ -18,6 +18,13 @@ CPU = torch.device("cpu")
 IDENTITY = np.arange(256, dtype=np.uint8)
 
 
+def with_workers(test):
+    """Workers are forked beside threads and may outnumber the cores: neither matters here."""
+    for warning in ("This process .* is multi-threaded", "This DataLoader will create"):
+        test = pytest.mark.filterwarnings(f"ignore:{warning}")(test)
+    return test
+
+
 def positions(batches: list[list[tuple[int, int]]]) -> list[int]:
     return [position for batch in batches for position, _ in batch]
 
@@ -140,7 +147,7 @@ def test_batch_is_uint8_images_and_int64_labels() -> None:
         assert len(batch.keys) == len(batch) == 3
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@with_workers
 def test_workers_change_nothing() -> None:
     plan = BatchPlan(7, 2, 3, (5, 1))
     alone = list(Batches(scenes(), plan, CPU))
@@ -167,7 +174,7 @@ def test_test_batches_are_the_images_in_order() -> None:
     assert np.array_equal(batches[0].labels[2].numpy(), expected.mask)
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@with_workers
 @pytest.mark.parametrize("workers", [0, 2])
 def test_reading_leaves_all_random_numbers_alone(workers: int) -> None:
     """Otherwise a resumed run, which reads fewer batches, would train on with other random numbers."""

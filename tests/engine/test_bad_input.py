@@ -185,10 +185,7 @@ def test_bad_data(spoil: Callable[[Path], str], voc, tmp_path, command):
     assert not (tmp_path / "run").exists()
 
 
-WORKER = pytest.mark.xfail(reason="a worker's error arrives with its traceback", strict=True)
-
-
-@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=WORKER)])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_image_that_is_damaged_while_training(workers, voc, tmp_path, command, monkeypatch):
     """The index was made of good files; a later read meets a bad one and stops the run."""
     build_method = run_module.build_method

@@ -202,13 +202,11 @@ def test_manifest_reproduces_the_images(tmp_path, finished):
     manifest = finished("mib") / "scenario.json"
     words = [
         f"scenario.manifest={manifest}",
-        "scenario.mode=disjoint",
         "train.epochs=1",
         "train.epochs_next=1",
     ]
-    record = quiet_run(recipe("finetune", *words, "eval.samples=0"), tmp_path / "run")
+    quiet_run(recipe("finetune", *words, "eval.samples=0"), tmp_path / "run")
     assert (tmp_path / "run" / "scenario.json").read_bytes() == manifest.read_bytes()
-    assert record.steps[0].policy["mode"] == "overlapped", "the manifest's policy, not the recipe's"
 
 
 def test_manifest_decides_which_images_train(tmp_path, finished):
@@ -226,8 +224,10 @@ def test_manifest_decides_which_images_train(tmp_path, finished):
     ("method", "words", "message"),
     [
         ("mib", ["data.train=20"], "which the data set lacks"),
-        ("joint", [], "one of them is offline"),
-        ("mib", ["data.classes=2", "data.seed=1"], "is no class of scenes"),
+        ("joint", [], "its offline is False, not True"),
+        ("mib", ["data.classes=2", "data.seed=1", "scenario.split=1-1"], "is no class of scenes"),
+        ("mib", ["scenario.mode=disjoint"], "its mode is overlapped, not disjoint"),
+        ("mib", ["scenario.split=1-1"], "its groups is"),
     ],
 )
 def test_manifest_that_does_not_fit(method, words, message, finished):

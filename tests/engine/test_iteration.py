@@ -169,7 +169,7 @@ def test_other_seed_other_run(tmp_path, finished):
 
 
 def test_seeds_differ_by_every_number():
-    numbers = [(0, 0), (0, 1), (1, 0), (1, 1), (0, 0, 1), (42, 0, 1), (42, 1, 1), (42, 0), (42, 1)]
+    numbers = [(0, 0), (0, 1), (1, 0), (1, 1), (0, 0, 1), (42, 0, 1), (42, 1, 1), (42,), (42, 0), (42, 1)]
     seeds = [derive_seed(*each) for each in numbers]
     assert len(set(seeds)) == len(seeds) and all(0 <= seed < 2**63 for seed in seeds)
     assert derive_seed(42, 1) == derive_seed(42, 1)

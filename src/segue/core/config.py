@@ -46,7 +46,7 @@ class ScenarioConfig:
     order: str | list[str | int] | None = None
     """order of arrival: class ids or names, or random-SEED"""
     manifest: str | None = None
-    """a scenario.json whose images and policies are used instead"""
+    """a scenario.json that lists the images of every step"""
 
 
 @dataclass(frozen=True)

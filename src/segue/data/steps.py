@@ -6,7 +6,7 @@ So a run may stop at any iteration and go on with the very same batches, whateve
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -132,7 +132,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         loader = DataLoader(
-            self.data,
+            _Careful(self.data),
             batch_sampler=_Sampler(self.plan, self.start),
             num_workers=self.workers,
             collate_fn=_collate,
@@ -140,7 +140,7 @@ class Batches:
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # the loader draws a seed from it: the global one stays as it is
         )
-        return (batch.to(self.device) for batch in loader)
+        return (_unwrap(batch).to(self.device) for batch in loader)
 
     def __len__(self) -> int:
         return len(self.plan) - self.start
@@ -175,7 +175,32 @@ class _Sampler:
         return len(self.plan) - self.start
 
 
-def _collate(items: Iterable[tuple[Tensor, Tensor, str]]) -> Batch:
+class _Careful(Dataset):
+    """Hands a user's error over as a value: raised in a worker, it would arrive as the text of a traceback."""
+
+    def __init__(self, data: StepData) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, Tensor, str] | UserError:
+        try:
+            return self.data[item]
+        except UserError as error:
+            return error
+
+
+def _unwrap(batch: Batch | UserError) -> Batch:
+    if isinstance(batch, UserError):
+        raise batch
+    return batch
+
+
+def _collate(items: Sequence[tuple[Tensor, Tensor, str] | UserError]) -> Batch | UserError:
+    for item in items:
+        if isinstance(item, UserError):
+            return item
     images, labels, keys = zip(*items, strict=True)
     return Batch(torch.stack(images), torch.stack(labels), list(keys))
 

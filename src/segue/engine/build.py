@@ -112,28 +112,22 @@ def build_method(config: RunConfig, device: torch.device) -> Method:
 
 
 def _scenario(config: RunConfig, dataset: SegDataset) -> tuple[Scenario, tuple[tuple[str, ...], ...] | None]:
+    """The scenario, and the images of its steps if a manifest lists them."""
     wanted = config.scenario
     offline = plugins.find("method", config.method.name).offline
-    if wanted.manifest is not None:
-        scenario, keys = from_manifest(read_manifest(wanted.manifest), dataset.classes)
-        if scenario.offline != offline:
-            raise UserError(
-                f"The manifest {wanted.manifest} does not fit the method {config.method.name}:"
-                " one of them is offline."
-            )
-        return scenario, keys
-    return (
-        make_scenario(
-            dataset.classes,
-            wanted.split,
-            wanted.mode,
-            wanted.void,
-            wanted.future,
-            wanted.order,
-            offline=offline,
-        ),
-        None,
+    scenario = make_scenario(
+        dataset.classes, wanted.split, wanted.mode, wanted.void, wanted.future, wanted.order, offline=offline
     )
+    if wanted.manifest is None:
+        return scenario, None
+    listed, keys = from_manifest(read_manifest(wanted.manifest), dataset.classes)
+    for name in ("groups", "mode", "void", "future", "offline"):
+        ours, theirs = getattr(scenario, name), getattr(listed, name)
+        if ours != theirs:
+            raise UserError(
+                f"The manifest {wanted.manifest} does not fit the recipe: its {name} is {theirs}, not {ours}."
+            )
+    return scenario, keys
 
 
 def _index(dataset: SegDataset, split: str, display: Display) -> np.ndarray:

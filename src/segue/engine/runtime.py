@@ -34,8 +34,9 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def derive_seed(*numbers: int) -> int:
-    """A seed that differs for every combination of numbers (a last number 0 is as good as none)."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, dtype=np.uint64)[0] >> 1)
+    """A seed that differs for every combination of numbers."""
+    words = (len(numbers), *numbers)  # a SeedSequence does not tell (42,) from (42, 0)
+    return int(np.random.SeedSequence(words).generate_state(1, dtype=np.uint64)[0] >> 1)
 
 
 def seed_all(seed: int) -> None:
