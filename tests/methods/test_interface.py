@@ -19,7 +19,7 @@ class Config:
 
 
 class EwcLike(Method):
-    """Importance from the task's gradients, an anchor per parameter, a penalty added to the gradient itself."""
+    """Importance from the task's gradients, an anchor per parameter, a penalty added to the gradient."""
 
     Config = Config
     about = About("EWC-like", "-", 2017, keeps="importance")

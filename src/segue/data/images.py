@@ -81,7 +81,8 @@ def check_pair(image_path: Path, mask_path: Path, classes: ClassTable) -> np.nda
     mask = read_mask(mask_path)
     if mask.shape != (height, width):
         raise UserError(
-            f"{mask_path} is {mask.shape[1]} x {mask.shape[0]} pixels but its image {image_path} is {width} x {height}."
+            f"{mask_path} is {mask.shape[1]} x {mask.shape[0]} pixels,"
+            f" but its image {image_path} is {width} x {height}."
         )
     present = np.bincount(mask.ravel(), minlength=256) > 0
     unknown = sorted(set(np.flatnonzero(present).tolist()) - classes.known)

@@ -1,6 +1,6 @@
 """The images of one step as batches. What a batch holds follows from (seed, step, iteration) alone.
 
-So a run may stop at any iteration and go on with the very same batches, whatever the number of worker processes.
+So a run may stop at any iteration and go on with the very same batches, with any number of workers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from segue.data.transforms import apply
 
 @dataclass
 class Batch:
-    """Images (uint8, B x 3 x H x W), canonical labels (uint8 from the loader, int64 on the device) and keys."""
+    """Images (uint8, B x 3 x H x W), canonical labels (uint8; int64 on the device) and keys."""
 
     images: Tensor
     labels: Tensor
@@ -47,7 +47,7 @@ class Batch:
 
 
 class StepData(Dataset):
-    """Some images of a data set, relabelled through a table and transformed. Items are asked for as (position, seed)."""
+    """Some images of a data set, relabelled and transformed; an item is asked for as (position, seed)."""
 
     def __init__(
         self, dataset: SegDataset, indices: Sequence[int], table: np.ndarray, transform: v2.Transform
@@ -74,7 +74,7 @@ class StepData(Dataset):
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """Every batch of a step: shuffled per epoch, incomplete last batches dropped (unless there is no other)."""
+    """Every batch of a step: shuffled per epoch, an incomplete last one dropped unless it is the only one."""
 
     images: int
     batch_size: int
@@ -150,8 +150,8 @@ class Batches:
 def _seeded(seed: int) -> Iterator[None]:
     """Seed the CPU generator, from which v2 draws, and leave it as it was.
 
-    Not `torch.manual_seed`: without CUDA it queues a call with a whole stack trace each time, which costs half a
-    millisecond and is never freed.
+    Not `torch.manual_seed`: without CUDA it queues a call with a whole stack trace each time, which costs
+    half a millisecond and is never freed.
     """
     state = torch.get_rng_state()
     torch.default_generator.manual_seed(seed)
@@ -176,7 +176,7 @@ class _Sampler:
 
 
 class _Careful(Dataset):
-    """Hands a user's error over as a value: raised in a worker, it would arrive as the text of a traceback."""
+    """Hands a user's error over as a value: raised in a worker, it would arrive as a traceback's text."""
 
     def __init__(self, data: StepData) -> None:
         self.data = data

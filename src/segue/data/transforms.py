@@ -1,7 +1,7 @@
-"""Paired transforms of image and labels (torchvision v2), uint8 in and out; the model normalises on its device.
+"""Paired transforms of image and labels (torchvision v2), uint8 in and out; the model normalises.
 
-Training: random resized crop by area (a crop larger than the image is rejected, so it never zooms out), then a
-horizontal flip. Testing: shorter side to the crop size, centre crop; scores are taken on that crop.
+Training: random resized crop by area (a crop larger than the image is rejected, so it never zooms out), then
+a horizontal flip. Testing: shorter side to the crop size, centre crop; scores are taken on that crop.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_transform(crop: int) -> v2.Transform:
 
 
 def apply(transform: v2.Transform, image: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Transform image and labels together; labels are resized by nearest neighbour, padding is ignored."""
+    """Transform image and labels together; labels are resized by nearest neighbour."""
     paired = (
         tv_tensors.Image(torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))),
         Labels(torch.from_numpy(np.ascontiguousarray(labels))),

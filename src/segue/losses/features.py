@@ -26,9 +26,9 @@ def spatial_attention(m_BChw: Tensor) -> Tensor:
 
 
 def attend(m_BChw: Tensor, channel_BC11: Tensor) -> Tensor:
-    """AD, eq. 7 in the reading that lambda_AD was tuned to: a (1 + s) m, energy taken after channel weighting.
+    """AD, eq. 7, in the reading that lambda_AD was tuned to: a (1 + s) m, with the energy a of (1 + s) m.
 
-    The spatial factor is a weight, not a path for gradients: a student must not lower the loss by moving its energy.
+    The spatial factor is a weight, not a path for gradients: moving energy about must not lower the loss.
     """
     weighted_BChw = (1 + channel_BC11) * m_BChw
     return spatial_attention(weighted_BChw.detach()) * weighted_BChw
@@ -39,8 +39,8 @@ def attentive_distillation(
 ) -> Tensor:
     """One term of L_AD, eq. 8, divided by the teacher's own mean square.
 
-    The mean of a^2 is 1 / (h w), so a plain mean square depends on the size of the map; the relative one does not, nor on
-    the batch or on the scale of the features: 1 means "as far from the teacher as the teacher is from zero".
+    The mean of a^2 is 1 / (h w), so a plain mean square depends on the size of the map; the relative one does
+    not, nor on the batch or the scale of the features: 1 means "as far from the teacher as it is from zero".
     """
     new_BChw, old_BChw = _wide(new_BChw), _wide(old_BChw)
     target_BChw = attend(old_BChw, channel_attention(old_BChw, squeeze_RC, excite_CR))

@@ -1,9 +1,10 @@
 """Losses on pixels: cross-entropy and distillation, plain and with a background that changes its meaning.
 
-Shapes: B batch, K channels now, O channels of the teacher (both with background), h x w at the model's stride, H x W at
-the labels' resolution. Every mean runs over *all* pixels: ignored pixels count in the denominator, as in the code
-behind the published numbers. The unbiased losses are those of MiB (Cermelli et al. 2020, eq. 5-6 and 8-9), which CAF
-(Yang et al. 2022) takes over as L_SEG (eq. 13-14) and, with a background weight gamma, as L_D (eq. 9-11).
+Shapes: B batch, K channels now, O channels of the teacher (both with background), h x w at the model's
+stride, H x W at the labels' resolution. Every mean runs over *all* pixels: ignored pixels count in the
+denominator, as in the code behind the published numbers. The unbiased losses are those of MiB (Cermelli et
+al. 2020). CAF (Yang et al. 2022) takes them over as L_SEG (eq. 14-15) and, with a background weight gamma
+(eq. 11), as L_D (eq. 12).
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def cross_entropy(logits_BKhw: Tensor, labels_BHW: Tensor) -> Tensor:
 
 
 def unbiased_cross_entropy(logits_BKhw: Tensor, labels_BHW: Tensor, num_old: int) -> Tensor:
-    """Cross-entropy in which the label background means "background or any old class" (CAF eq. 13-14).
+    """Cross-entropy in which the label background means "background or any old class" (CAF eq. 14-15).
 
-    `num_old` counts the old channels with background; labels below it are background. 1 gives plain cross-entropy.
+    `num_old` counts the old channels with background; labels below it are background. 1: plain cross-entropy.
     """
     logits_BKHW = upsample(logits_BKhw, labels_BHW.shape[-2:])
     labels_BHW = labels_BHW.long()
@@ -56,11 +57,11 @@ def unbiased_distillation(
     background_weight: Tensor | float | None = None,
     size: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Distillation in which the teacher's background means "background or any new class" (CAF eq. 9).
+    """Distillation in which the teacher's background means "background or any new class" (CAF eq. 9-10).
 
-    `background_weight` is gamma of CAF eq. 10-11, a number or one per image; None is MiB. With `size` both maps are
-    upsampled first. The sum over classes is divided by their number, as in the authors' code: the published weights
-    (10, 100) belong to that.
+    `background_weight` is gamma of CAF eq. 11-12, a number or one per image; None is MiB. With `size` both
+    maps are upsampled first. The sum over classes is divided by their number, as in the authors' code: the
+    published weights (10, 100) belong to that.
     """
     num_old = old_logits_BOhw.shape[1]
     if num_old >= logits_BKhw.shape[1]:
@@ -81,10 +82,10 @@ def unbiased_distillation(
 
 
 def background_balance(old_logits_BOhw: Tensor, reading: GammaReading = "logit") -> Tensor:
-    """gamma of CAF eq. 10: foreground to background as the teacher sees it, one number per image.
+    """gamma of CAF eq. 11: foreground to background as the teacher sees it, one number per image.
 
-    `logit` pools logits and takes the softmax (the released code); `ratio` averages the probabilities (what the text
-    describes); `literal` takes the softmax of averaged probabilities (the equation as printed).
+    `logit` pools logits and takes the softmax (the released code); `ratio` averages the probabilities (what
+    the text describes); `literal` takes the softmax of averaged probabilities (the equation as printed).
     """
     old_BOhw = upsample(old_logits_BOhw, old_logits_BOhw.shape[-2:])
     if reading == "logit":

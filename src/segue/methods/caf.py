@@ -38,7 +38,7 @@ class Config:
     ad_weight: NonNegative = 1.0
     """lambda_AD: weight of the attentive distillation, relative to the teacher's energy"""
     gamma: Literal["logit", "ratio", "literal", "none"] = "none"
-    """reading of the background balance (eq. 10); none: 1"""
+    """reading of the background balance (eq. 11); none: 1"""
     gamma_max: Positive | None = 1.0
     """largest background weight"""
     modality_dropout: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -90,7 +90,7 @@ class CAF(Method):
         }
 
     def background_weight(self, old_logits: Tensor) -> Tensor | None:
-        """gamma (eq. 10), bounded: an image full of foreground would weigh its background a thousandfold."""
+        """gamma (eq. 11), bounded: an image full of foreground would weigh its background a thousandfold."""
         if self.config.gamma == "none":
             return None
         return background_balance(old_logits, self.config.gamma).clamp(0, self.config.gamma_max)

@@ -1,7 +1,7 @@
 """Encoders: any timm model that gives feature maps, and `tiny`, a small one for small pictures.
 
-A backbone is a module whose forward returns the list of its stage outputs, with `channels` (of each), `mean` and `std`
-(of the input in [0, 1]) and `first_stages(count)` (the modules that make up its first stages).
+A backbone is a module whose forward returns the list of its stage outputs, with `channels` (of each), `mean`
+and `std` (of the input in [0, 1]) and `first_stages(count)` (the modules that make up its first stages).
 """
 
 from __future__ import annotations
@@ -97,9 +97,7 @@ def _check_count(count: int, stages: int) -> None:
 def build_backbone(config: ModelConfig) -> nn.Module:
     if config.backbone == "tiny":
         if config.output_stride != 8:
-            raise UserError(
-                f"The backbone tiny has output stride 8, not {config.output_stride}: set model.output_stride=8."
-            )
+            raise UserError("The backbone tiny has output stride 8: set model.output_stride=8.")
         if config.weights or config.pretrained:
             raise UserError(
                 "The backbone tiny has no pretrained weights: drop model.weights and model.pretrained."
@@ -124,12 +122,14 @@ def _build_timm(config: ModelConfig) -> TimmBackbone:
         ) from error
     except OSError as error:
         raise UserError(
-            f"The pretrained weights of {name} could not be fetched: {error}. Give a local file with model.weights=FILE."
+            f"The pretrained weights of {name} could not be fetched: {error}."
+            " Give a local file with model.weights=FILE."
         ) from error
     reduction = body.feature_info.reduction()[-1]
     if reduction != config.output_stride:
         raise UserError(
-            f"The backbone {name} has output stride {reduction}, not {config.output_stride}: set model.output_stride={reduction}."
+            f"The backbone {name} has output stride {reduction}, not {config.output_stride}:"
+            f" set model.output_stride={reduction}."
         )
     cfg = timm.get_pretrained_cfg(name)
     if config.weights:
@@ -138,10 +138,10 @@ def _build_timm(config: ModelConfig) -> TimmBackbone:
 
 
 def load_weights(body: nn.Module, whole: nn.Module, path: Path) -> None:
-    """Load a timm-layout state dict strictly: nothing the backbone needs may be absent, nothing may be unknown.
+    """Load a timm-layout state dict strictly: nothing needed may be absent, nothing may be unknown.
 
-    `whole` is the full classification model: its parts that a backbone lacks (classifier, last projection) may be
-    in the file or not.
+    `whole` is the full classification model: its parts that a backbone lacks (classifier, last projection)
+    may be in the file or not.
     """
     stored = read_state(path)
     full = whole.state_dict()
@@ -157,7 +157,8 @@ def load_weights(body: nn.Module, whole: nn.Module, path: Path) -> None:
             raise UserError(f"{path} lacks '{source}': it is not the state dict of this backbone.")
         if stored[source].shape != value.shape:
             raise UserError(
-                f"{path}: '{source}' has shape {tuple(stored[source].shape)}, the backbone needs {tuple(value.shape)}."
+                f"{path}: '{source}' has shape {tuple(stored[source].shape)},"
+                f" the backbone needs {tuple(value.shape)}."
             )
         wanted[key] = stored[source]
     body.load_state_dict(wanted, strict=True)

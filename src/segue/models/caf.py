@@ -1,11 +1,13 @@
 """The continual attentive fusion layer (CAF, Yang et al. 2022, section III-A), between encoder and head.
 
-Shapes: B batch, C channels of z, D inner width, h x w map. v = non-local projection of z; the projections of the new and
-the old features are fused; channel and spatial attention of the fused map form a structured attention tensor:
+Shapes: B batch, C channels of z, D inner width, h x w map. v = non-local projection of z; the projections of
+the new and the old features are fused; channel and spatial attention of the fused map form a structured
+tensor:
     z_bar = (1 + gate * A_ch x A_sp) v(old, new)                                                  (eq. 1-4)
-As printed, the equations cut pretrained features off and grow without bound, so this reading adds three things: the
-projection is residual and scaled by 1/sqrt(D), the attentions are sigmoids, and a gate starts at zero. With the fusion
-starting as "take the new features", the layer is the exact identity when it is put into a trained model.
+As printed, the equations cut pretrained features off and grow without bound, so this reading adds three
+things: the projection is residual and scaled by 1/sqrt(D), the attentions are sigmoids, and a gate starts at
+zero. With the fusion starting as "take the new features", the layer is the identity when it is put into a
+trained model.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class GrowingClassifier(nn.Module):
         return sum(part.out_channels for part in self.parts)
 
     def grow(self, channels: int, balanced: bool) -> None:
-        """Add channels. `balanced` starts them as equal shares of the background's probability (MiB, eq. 10).
+        """Add channels. `balanced` starts them as equal shares of the background's probability (MiB).
 
         Then p(background) + sum p(new) equals the old p(background) and no other class changes.
         """

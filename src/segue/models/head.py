@@ -1,6 +1,6 @@
 """The refinement head: DeepLab-v3 as MiB, PLOP and CAF use it, and two smaller sizes.
 
-It is not the textbook head: the image-level branch is *added* to the projected branches, not concatenated with them.
+It is not the textbook head: the image-level branch is *added* to the projected branches, not concatenated.
 """
 
 from __future__ import annotations

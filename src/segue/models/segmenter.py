@@ -1,7 +1,8 @@
 """Segmenter: encode -> fuse -> refine -> classify, with a classifier that grows step by step.
 
-Shapes: B batch, H x W pixels, h x w maps at the output stride, K channels (background and the classes seen). Its structure
-follows from its config and the steps it has grown through, so weights are always loaded strictly.
+Shapes: B batch, H x W pixels, h x w maps at the output stride, K channels (background and the classes seen).
+Its structure follows from its config and the steps it has grown through, so weights are always loaded
+strictly.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Segmenter(nn.Module):
 
 
 class Teacher:
-    """The frozen model of the step before. Not a module: it is rebuilt on resume and never saved or trained."""
+    """The frozen model of the step before. Not a module: it is rebuilt on resume, never saved or trained."""
 
     def __init__(self, model: Segmenter) -> None:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)

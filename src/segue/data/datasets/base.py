@@ -25,7 +25,7 @@ class Sample:
 
 
 class SegDataset(ABC):
-    """One split of a data set. Subclasses are final, have a `Config` dataclass, and are built as `Cls(config, split)`."""
+    """One split of a data set. Subclasses are final and are built as `Cls(config, split)`."""
 
     Config: ClassVar[type]
     """frozen dataclass: the keys of the recipe's `data` section"""

@@ -1,6 +1,7 @@
 """PASCAL VOC 2012 in its original layout: JPEGImages, palette masks, ImageSets/Segmentation lists.
 
-With SBD's SegmentationClassAug and train_aug.txt beside them, training uses those 10,582 images, as the papers do.
+With SBD's SegmentationClassAug and train_aug.txt beside them, training uses those 10,582 images, as papers
+do.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,9 +19,20 @@ from segue.data.datasets.base import DataSplit, Sample, SegDataset
 from segue.data.images import check_pair, read_image, read_mask
 
 CLASSES = (
-    "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant"
-    " sheep sofa train tvmonitor"
-).split()
+    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
+    *(
+        "diningtable",
+        "dog",
+        "horse",
+        "motorbike",
+        "person",
+        "pottedplant",
+        "sheep",
+        "sofa",
+        "train",
+        "tvmonitor",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -27,7 +40,7 @@ class Config:
     root: str | None = None
     """the folder VOC2012, or one that holds VOCdevkit/VOC2012"""
     train_list: str = "auto"
-    """a list in ImageSets/Segmentation; auto: train_aug if it and SegmentationClassAug are there, else train"""
+    """a list in ImageSets/Segmentation; auto: train_aug if SegmentationClassAug is there too, else train"""
 
 
 class Voc(SegDataset):
@@ -35,7 +48,7 @@ class Voc(SegDataset):
 
     Config = Config
     about = "PASCAL VOC 2012, 20 classes and background (data.root=FOLDER; SBD's extra masks when present)"
-    protocol = {
+    protocol: ClassVar = {
         "model": {"backbone": "resnet101", "head": "deeplabv3", "output_stride": 16},
         "optim": {"lr_first": 0.01, "lr_next": 0.001},
         "train": {"epochs": 30, "batch_size": 24, "crop": 512, "scale": (0.5, 2.0)},
