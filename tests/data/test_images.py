@@ -88,7 +88,7 @@ def test_missing_image(mask: Path, tmp_path: Path) -> None:
 def test_size_of_image_and_mask_differ(image: Path, tmp_path: Path) -> None:
     turned = write(tmp_path / "turned.png", np.zeros((40, 30), dtype=np.uint8))
     message = refusal(check_pair, image, turned, CLASSES)
-    assert f"{turned} is 30 x 40 pixels but its image {image} is 40 x 30" in message
+    assert f"{turned} is 30 x 40 pixels, but its image {image} is 40 x 30" in message
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
