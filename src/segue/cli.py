@@ -213,7 +213,7 @@ def list_things(
         table.add_column("what it is")
         for name, about in SHORT_LIST.items():
             table.add_row(name, about)
-        table.add_row("...", "any other timm model that gives feature maps")
+        table.add_row("...", "other timm models that give feature maps (NCHW)")
     else:
         table.add_column("recipe")
         table.add_column("command")

@@ -198,7 +198,7 @@ def test_short_list_names_real_backbones() -> None:
 
 @pytest.mark.parametrize("stride", [16, 32])
 def test_tiny_has_one_stride(stride: int) -> None:
-    with pytest.raises(UserError, match="output stride 8: set model.output_stride=8"):
+    with pytest.raises(UserError, match=r"output stride 8: set model\.output_stride=8"):
         build_backbone(ModelConfig(backbone="tiny", output_stride=stride))
 
 
@@ -230,3 +230,8 @@ def test_weights_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(timm, "create_model", offline)
     with pytest.raises(UserError, match=r"test_resnet could not be fetched: no network.*model.weights=FILE"):
         build_backbone(ModelConfig(backbone="test_resnet", pretrained=True))
+
+
+def test_maps_with_channels_last_are_refused() -> None:
+    with pytest.raises(UserError, match="NHWC"):
+        build_backbone(ModelConfig(backbone="swin_tiny_patch4_window7_224", output_stride=32))

@@ -109,11 +109,11 @@ class CAF(Method):
 
     def attention_maps(self, images: Tensor) -> dict[str, Tensor]:
         z = self.model.encode(images)[-1]
-        v = self.model.fusion.fuse(z, None)
-        _, spatial = self.model.fusion.attention(v)
+        structured = self.model.fusion.structured(self.model.fusion.fuse(z, None)).mean(1, keepdim=True)
+        lowest = structured.amin((2, 3), keepdim=True)  # only differences show: the gate may be negative
         return {
             "energy": peak_to_one(spatial_attention(self.model.fuse(z))),
-            "attention": peak_to_one(spatial),
+            "attention": peak_to_one(structured - lowest),
         }
 
 

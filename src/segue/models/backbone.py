@@ -27,7 +27,7 @@ SHORT_LIST = {
     "resnet101": "43 M parameters: the backbone of the published tables",
     "convnext_tiny": "28 M parameters",
 }
-"""what `segue list backbones` shows; every other timm model with feature maps works too"""
+"""what `segue list backbones` shows; other timm models work if they give maps (NCHW) at a known stride"""
 
 
 class Tiny(nn.Module):
@@ -118,13 +118,17 @@ def _build_timm(config: ModelConfig) -> TimmBackbone:
         )
     except (RuntimeError, AttributeError, TypeError, NotImplementedError, AssertionError) as error:
         raise UserError(
-            f"The backbone {name} cannot give feature maps at output stride {config.output_stride}: {error}."
+            f"The backbone {name} cannot give feature maps at output stride {config.output_stride}"
+            f"{f': {error}' if str(error) else ''}."
         ) from error
     except OSError as error:
+        reason = str(error).rstrip(".")
         raise UserError(
-            f"The pretrained weights of {name} could not be fetched: {error}."
+            f"The pretrained weights of {name} could not be fetched: {reason}."
             " Give a local file with model.weights=FILE."
         ) from error
+    if str(getattr(body, "output_fmt", "NCHW")).split(".")[-1] != "NCHW":
+        raise UserError(f"The backbone {name} gives its maps channels last (NHWC), which is not supported.")
     reduction = body.feature_info.reduction()[-1]
     if reduction != config.output_stride:
         raise UserError(

@@ -74,7 +74,11 @@ class CafLayer(nn.Module):
         channel_BC11 = self.channel(v_BChw.mean((2, 3))).sigmoid()[:, :, None, None]
         return channel_BC11, self.spatial(v_BChw).sigmoid()
 
+    def structured(self, v_BChw: Tensor) -> Tensor:
+        """A_str (eq. 3), gated: by how much each feature is raised or, if the gate is negative, lowered."""
+        channel_BC11, spatial_B1hw = self.attention(v_BChw)
+        return self.gate * (channel_BC11 * spatial_B1hw)
+
     def forward(self, z_BChw: Tensor, old_z_BChw: Tensor | None = None) -> Tensor:
         v_BChw = self.fuse(z_BChw, old_z_BChw)
-        channel_BC11, spatial_B1hw = self.attention(v_BChw)
-        return v_BChw + self.gate * (channel_BC11 * spatial_B1hw) * v_BChw
+        return v_BChw + self.structured(v_BChw) * v_BChw
