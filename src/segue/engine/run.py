@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import time
@@ -12,6 +13,7 @@ import torch
 
 from segue.core.config import RunConfig, differences, recipe_hash, to_yaml
 from segue.core.errors import UserError
+from segue.core.metrics import step_scores
 from segue.core.records import RunRecord, StepRecord, atomic_file, read_run, read_yaml, write_json
 from segue.core.scenario import Step
 from segue.engine.build import Data, build_data, build_method
@@ -143,8 +145,7 @@ def _train(
     if inside is not None:
         session.load_state_dict(inside)
     batches = data.train_batches(step.index, device, start=session.iteration)
-    title = f"{config.method.name} step {step.index + 1}/{len(data.scenario)}"
-    with display.bar(title, len(batches.plan)) as bar:
+    with display.bar(_title(data, step), len(batches.plan)) as bar:
         bar.update(session.iteration)
         losses = train_step(session, step, batches, config.optim, config.train, log, store, bar)
     method.end_step(context)
@@ -168,9 +169,7 @@ def _record(
     config, scenario = data.config, data.scenario
     began = time.monotonic()
     batches = data.test_batches(step.index, device)
-    with display.bar(
-        f"{config.method.name} step {step.index + 1}/{len(scenario)} test", len(batches.data)
-    ) as bar:
+    with display.bar(f"{_title(data, step)} test", len(batches.data)) as bar:
         confusion = evaluate(method, batches, step.num_channels, config.train.precision, bar)
     tested = time.monotonic() - began
     _pictures(method, data, step, device, folder)
@@ -198,6 +197,14 @@ def _record(
         },
         offline=scenario.offline,
     ).write(folder)
+    scores = step_scores(confusion, len(scenario.groups[0]))
+    shown = {"old": scores.old, "new": scores.new, "all": scores.all}
+    means = ", ".join(f"{name} {100 * value:.1f}" for name, value in shown.items() if not math.isnan(value))
+    display.say(f"{_title(data, step)}: mIoU {means} after {outcome['seconds']:.0f} s of training")
+
+
+def _title(data: Data, step: Step) -> str:
+    return f"{Path(data.config.method.name).stem} step {step.index + 1}/{len(data.scenario)}"
 
 
 def _pictures(method: Method, data: Data, step: Step, device: torch.device, folder: Path) -> None:
