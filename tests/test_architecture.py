@@ -16,7 +16,7 @@ BELOW_METHODS = {"core", "losses", "models", "data"}
 BELOW_ENGINE = BELOW_METHODS | {"methods"}
 MAY_IMPORT = {
     "core": set(),
-    "losses": {"core"},
+    "losses": set(),
     "models": {"core"},
     "data": {"core"},
     "methods": BELOW_METHODS,

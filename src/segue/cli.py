@@ -74,8 +74,9 @@ def recipe_folder() -> Path:
 
 def find_recipe(name: str) -> Path:
     """A file, or a shipped recipe of that name."""
-    shipped = recipe_folder() / Path(name).name
-    return shipped if not Path(name).is_file() and shipped.is_file() else Path(name)
+    shipped = recipe_folder() / name
+    is_shipped = Path(name).name == name and not Path(name).is_file() and shipped.is_file()
+    return shipped if is_shipped else Path(name)
 
 
 @app.command()

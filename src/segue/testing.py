@@ -55,9 +55,9 @@ class Bench:
         seed_all(100 + step.index)
         method.grow(step)
         method.model.norm_frozen = not step.first
+        method.train()
         generator = torch.Generator().manual_seed(step.index)
         method.begin_step(self.context(step, generator))
-        method.train()
         return Session.start(method, step, OPTIM, TRAIN, CPU, generator)
 
     def context(self, step: Step, generator: torch.Generator) -> StepContext:
@@ -69,6 +69,7 @@ class Bench:
 
     def finish(self, session: Session, step: Step) -> None:
         session.method.end_step(self.context(step, session.generator))
+        session.method.eval()  # the engine tests each step
 
     def batch(self, step: Step, seed: int, label: int | None = None) -> Batch:
         """Random pictures; labels of the step, or one label everywhere."""
@@ -183,16 +184,22 @@ def check_resume(bench: Bench) -> None:
     bench.train(session, steps[-1], range(2, 4))
     bench.finish(session, steps[-1])
 
-    resumed = bench.method()
-    for step in steps[:-1]:
-        resumed.grow(step)
-    if finished is not None:
-        resumed.load_state_dict(finished, strict=True)
-    session = bench.begin(resumed, steps[-1])
-    session.load_state_dict(inside)
-    bench.train(session, steps[-1], range(2, 4))
-    bench.finish(session, steps[-1])
-    ours, theirs = resumed.state_dict(), straight.state_dict()
+    # from the last finished step alone, and from a moment inside the step after it
+    for state, start in ((None, 0), (inside, 2)):
+        resumed = bench.method()
+        for step in steps[:-1]:
+            resumed.grow(step)
+        if finished is not None:
+            resumed.load_state_dict(finished, strict=True)
+        session = bench.begin(resumed, steps[-1])
+        if state is not None:
+            session.load_state_dict(state)
+        bench.train(session, steps[-1], range(start, 4))
+        bench.finish(session, steps[-1])
+        _check_equal(resumed.state_dict(), straight.state_dict())
+
+
+def _check_equal(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     assert ours.keys() == theirs.keys(), (
         f"state differs in {sorted(ours.keys() ^ theirs.keys())[:3]} after a resume"
     )

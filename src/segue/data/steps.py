@@ -30,8 +30,13 @@ class Batch:
     keys: list[str]
 
     def to(self, device: torch.device) -> Batch:
-        images = self.images.to(device, non_blocking=True)
-        return Batch(images, self.labels.to(device, non_blocking=True).long(), self.keys)
+        quick = device.type == "cuda"  # from pinned memory
+        images, labels = (tensor.to(device, non_blocking=quick) for tensor in (self.images, self.labels))
+        return Batch(images, labels.long(), self.keys)
+
+    def pin_memory(self) -> Batch:
+        """Called by DataLoader when its batches go to CUDA."""
+        return Batch(self.images.pin_memory(), self.labels.pin_memory(), self.keys)
 
     def split(self, parts: int) -> list[Batch]:
         """At most `parts` batches of nearly equal size."""

@@ -46,10 +46,15 @@ def load_tree(path: Path) -> dict[str, Any]:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+    except OSError as error:  # not damaged: it may be readable another time
+        raise UserError(f"{path} cannot be read: {error}.") from error
+    except (SafetensorError, ValueError, RuntimeError) as error:
         raise DamagedCheckpoint(f"{path} is damaged or truncated: {error}.") from error
-    if metadata.get("format") != FORMAT:
-        raise DamagedCheckpoint(f"{path} is not a checkpoint of this version ({FORMAT}).")
+    found = metadata.get("format", "")
+    if re.fullmatch(r"segue-checkpoint-\d+", found) and found != FORMAT:
+        raise UserError(f"{path} was written by another version of Segue ({found}, this one reads {FORMAT}).")
+    if found != FORMAT:
+        raise DamagedCheckpoint(f"{path} is not a checkpoint.")
     skeleton = metadata.get("tree", "")
     if metadata.get("digest") != _digest(skeleton, tensors):
         raise DamagedCheckpoint(f"{path} is damaged: its content does not match its digest.")

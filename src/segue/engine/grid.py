@@ -164,4 +164,4 @@ def _work(job: Job, reports: Any, device: str, threads: int) -> None:
     except UserError as error:
         reports.put((name, "end", f"{job.folder.name}: {error}"))
     except Interrupted:
-        pass
+        reports.put((name, "end", f"{job.folder.name}: stopped from outside; all is saved."))

@@ -32,7 +32,7 @@ class LossMeter:
         """Means so far; raises `BadLoss` if a term is not finite."""
         if not self.sums:
             return {}
-        values = (torch.stack([self.sums[name].double().cpu() for name in self.sums]) / self.count).tolist()
+        values = (torch.stack([self.sums[name].cpu().double() for name in self.sums]) / self.count).tolist()
         for name, value in zip(self.sums, values, strict=True):
             if not math.isfinite(value):
                 raise BadLoss(name, value)

@@ -15,7 +15,7 @@ def build_optimizer(method: Method, config: OptimConfig, step: Step) -> torch.op
     base = config.lr_first if step.first else config.lr_next
     factors = {"backbone": 1.0, "head": config.head_factor, "layer": config.layer_factor}
     groups = [
-        {"params": params, "lr": base * factors[name], "base_lr": base * factors[name], "name": name}
+        {"params": params, "lr": base, "base_lr": base * factors.get(name, config.layer_factor), "name": name}
         for name, params in method.param_groups().items()
         if params
     ]

@@ -38,7 +38,10 @@ def restore_method(config: RunConfig, folder: Path, steps: Sequence[Step], devic
     method = build_method(config, device)
     for step in steps:
         method.grow(step)
-    method.load_state_dict(load_tree(path)["method"], strict=True)
+    try:
+        method.load_state_dict(load_tree(path)["method"], strict=True)
+    except RuntimeError as error:
+        raise UserError(f"{path} does not fit the recipe: {str(error).splitlines()[-1].strip()}") from error
     return method.eval()
 
 

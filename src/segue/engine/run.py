@@ -138,6 +138,7 @@ def _train(
     config = data.config
     reset_peak_memory(device)
     method.model.norm_frozen = config.train.norm == "frozen" and not step.first
+    method.train()  # a run that goes on comes here from a test, a resumed one does not
     generator = torch.Generator().manual_seed(derive_seed(config.train.seed, step.index, 1))
     context = StepContext(step, data.train_batches(step.index, device, epochs=1), device, generator)
     method.begin_step(context)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import random
-import resource
 import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.metadata import version
@@ -47,6 +46,20 @@ def seed_all(seed: int) -> None:
     torch.backends.cudnn.deterministic = True
 
 
+def device_random_state(device: torch.device) -> list[torch.Tensor]:
+    """The state of an accelerator's own generators; nothing on the CPU."""
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state_all()
+    return [torch.mps.get_rng_state()] if device.type == "mps" else []
+
+
+def restore_device_random_state(device: torch.device, state: list[torch.Tensor]) -> None:
+    if device.type == "cuda" and state:
+        torch.cuda.set_rng_state_all(state)
+    elif device.type == "mps" and state:
+        torch.mps.set_rng_state(state[0])
+
+
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
     if precision == "fp32":
         return nullcontext()
@@ -69,6 +82,8 @@ def peak_memory(device: torch.device) -> int:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
+    import resource  # not on Windows
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

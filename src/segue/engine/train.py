@@ -21,7 +21,7 @@ from segue.engine.checkpoint import CheckpointStore
 from segue.engine.log import BadLoss, LossLog, LossMeter
 from segue.engine.optim import build_optimizer, set_learning_rate
 from segue.engine.progress import Bar
-from segue.engine.runtime import autocast
+from segue.engine.runtime import autocast, device_random_state, restore_device_random_state
 from segue.methods.base import Method
 
 
@@ -56,7 +56,7 @@ class Session:
             "scaler": self.scaler.state_dict(),
             "generator": self.generator.get_state(),
             "torch_rng": torch.get_rng_state(),
-            "cuda_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
+            "device_rng": device_random_state(self.device),
             "iteration": self.iteration,
             "seconds": self.seconds,
             "recent": self.recent.state_dict(),
@@ -69,8 +69,7 @@ class Session:
         self.scaler.load_state_dict(state["scaler"])
         self.generator.set_state(state["generator"])
         torch.set_rng_state(state["torch_rng"])
-        if state["cuda_rng"] and self.device.type == "cuda":
-            torch.cuda.set_rng_state_all(state["cuda_rng"])
+        restore_device_random_state(self.device, state["device_rng"])
         self.iteration, self.seconds = state["iteration"], state["seconds"]
         self.recent.load_state_dict(state["recent"], self.device)
         self.epoch.load_state_dict(state["epoch"], self.device)
@@ -89,7 +88,7 @@ def train_step(
     """Train to the end of the step; returns the mean loss terms of its last epoch."""
     total, per_epoch = len(batches.plan), batches.plan.per_epoch
     began = saved = time.monotonic()
-    spent, done_before = session.seconds, session.iteration
+    spent, images = session.seconds, 0
     session.method.train()
 
     def save() -> None:
@@ -107,10 +106,11 @@ def train_step(
                 session.recent.add(terms)
                 session.epoch.add(terms)
                 session.iteration += 1
+                images += len(batch)
                 now = time.monotonic()
                 session.seconds = spent + now - began
                 if bar.due:
-                    speed = (session.iteration - done_before) * config.batch_size / (now - began)
+                    speed = images / (now - began)
                     bar.update(session.iteration, _status(session.recent.means(), speed))
                 if session.iteration % config.log_every == 0 or session.iteration == total:
                     log.write(_log_line(session, step, per_epoch))

@@ -45,8 +45,8 @@ def attentive_distillation(
     new_BChw, old_BChw = _wide(new_BChw), _wide(old_BChw)
     target_BChw = attend(old_BChw, channel_attention(old_BChw, squeeze_RC, excite_CR))
     source_BChw = attend(new_BChw, channel_attention(new_BChw, squeeze_RC, excite_CR))
-    energy = target_BChw.square().mean().clamp_min(EPS)
-    return (source_BChw - target_BChw).square().mean() / energy
+    energy_B = target_BChw.square().mean((1, 2, 3)).clamp_min(EPS)
+    return ((source_BChw - target_BChw).square().mean((1, 2, 3)) / energy_B).mean()
 
 
 def _wide(m_BChw: Tensor) -> Tensor:

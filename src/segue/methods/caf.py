@@ -109,11 +109,10 @@ class CAF(Method):
 
     def attention_maps(self, images: Tensor) -> dict[str, Tensor]:
         z = self.model.encode(images)[-1]
-        structured = self.model.fusion.structured(self.model.fusion.fuse(z, None)).mean(1, keepdim=True)
-        lowest = structured.amin((2, 3), keepdim=True)  # only differences show: the gate may be negative
+        _, spatial = self.model.fusion.attention(self.model.fusion.fuse(z, None))
         return {
             "energy": peak_to_one(spatial_attention(self.model.fuse(z))),
-            "attention": peak_to_one(structured - lowest),
+            "attention": (1 + spatial.squeeze(1)) / 2,  # one half: left as it is
         }
 
 

@@ -18,7 +18,7 @@ class Config:
 
 class FineTune(Method):
     Config = Config
-    about = About("Fine-tuning", "the lower bound of every table", 2020)
+    about = About("Fine-tuning", "lower bound", 2020)
 
     def begin_step(self, ctx: StepContext) -> None:
         pass

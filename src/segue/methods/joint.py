@@ -18,7 +18,7 @@ class Config:
 
 class Joint(Method):
     Config = Config
-    about = About("Joint training", "the upper bound of every table", 2020)
+    about = About("Joint training", "upper bound", 2020, keeps="all images")
     offline = True
 
     def begin_step(self, ctx: StepContext) -> None:

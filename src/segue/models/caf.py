@@ -3,11 +3,12 @@
 Shapes: B batch, C channels of z, D inner width, h x w map. v = non-local projection of z; the projections of
 the new and the old features are fused; channel and spatial attention of the fused map form a structured
 tensor:
-    z_bar = (1 + gate * A_ch x A_sp) v(old, new)                                                  (eq. 1-4)
-As printed, the equations cut pretrained features off and grow without bound, so this reading adds three
-things: the projection is residual and scaled by 1/sqrt(D), the attentions are sigmoids, and a gate starts at
-zero. With the fusion starting as "take the new features", the layer is the identity when it is put into a
-trained model.
+    z_bar = (1 + A_ch x A_sp) v(old, new)                                                         (eq. 1-4)
+As printed, the equations cut pretrained features off and grow without bound. So the projection is residual
+and scaled by 1/sqrt(D), the fusion starts as "take the new features", and the attentions are bounded: A_ch is
+squeeze and excitation (as in the released code), A_sp a tanh of a 1 x 1 convolution (a channel mean of a
+convolution is one) that starts at zero. Put into a trained model, the layer changes nothing at first. Keys
+and values are pooled 2 x 2, as in the released code.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class CafLayer(nn.Module):
             nn.Linear(channels, hidden, bias=False), nn.ReLU(), nn.Linear(hidden, channels, bias=False)
         )
         self.spatial = nn.Conv2d(channels, 1, 1)
-        self.gate = nn.Parameter(torch.zeros(()))
+        nn.init.zeros_(self.spatial.weight)  # no attention at first, but a full gradient towards it
+        nn.init.zeros_(self.spatial.bias)
         with torch.no_grad():  # [0 | I]: at first the new features pass as they are
             self.fusion.weight.zero_()
             self.fusion.weight[:, channels:, 0, 0] = torch.eye(channels)
@@ -70,14 +72,14 @@ class CafLayer(nn.Module):
         return self.fusion(torch.cat([self.project_old(old_z_BChw), new_BChw], dim=1))
 
     def attention(self, v_BChw: Tensor) -> tuple[Tensor, Tensor]:
-        """A_ch (eq. 2, B x C x 1 x 1) and A_sp (eq. 1, B x 1 x h x w)."""
+        """A_ch in (0, 1) (eq. 2, B x C x 1 x 1) and A_sp in (-1, 1) (eq. 1, B x 1 x h x w)."""
         channel_BC11 = self.channel(v_BChw.mean((2, 3))).sigmoid()[:, :, None, None]
-        return channel_BC11, self.spatial(v_BChw).sigmoid()
+        return channel_BC11, self.spatial(v_BChw).tanh()
 
     def structured(self, v_BChw: Tensor) -> Tensor:
-        """A_str (eq. 3), gated: by how much each feature is raised or, if the gate is negative, lowered."""
+        """A_str (eq. 3): by which share each feature is raised or, where A_sp is negative, lowered."""
         channel_BC11, spatial_B1hw = self.attention(v_BChw)
-        return self.gate * (channel_BC11 * spatial_B1hw)
+        return channel_BC11 * spatial_B1hw
 
     def forward(self, z_BChw: Tensor, old_z_BChw: Tensor | None = None) -> Tensor:
         v_BChw = self.fuse(z_BChw, old_z_BChw)
