@@ -54,7 +54,7 @@ def _resolve(
     from segue.engine.recipe import resolve
     from segue.engine.restore import stored_recipe
 
-    settings = [*(words or []), *([] if seed is None else [f"train.seed={seed}"])]
+    settings = _settings(words, seed)
     if (Path(target) / "recipe.yaml").is_file():
         if on or split or mode:
             raise UserError("--on, --split and --mode do not go with a run folder: its recipe says them.")
@@ -64,6 +64,10 @@ def _resolve(
     if "/" in target and not target.endswith(".py"):
         raise UserError(f"{target} is not a run folder: it has no recipe.yaml.")
     return resolve(target, on, split, mode, settings), None
+
+
+def _settings(words: list[str] | None, seed: int | None) -> list[str]:
+    return [*(words or []), *([] if seed is None else [f"train.seed={seed}"])]
 
 
 def recipe_folder() -> Path:
@@ -102,8 +106,9 @@ def train(
 
     segue train caf --on voc --split 15-5 --mode overlapped data.root=FOLDER
     """
+    from segue.engine.folder import default_folder
     from segue.engine.progress import Display
-    from segue.engine.run import default_folder, run
+    from segue.engine.run import run
 
     config, folder = _resolve(target, on, split, mode, seed, words)
     folder = out or folder or default_folder(config)
@@ -176,14 +181,15 @@ def report(
 
 @app.command("demo")
 def run_demo(
+    words: Words = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for runs and page.")] = Path("demo"),
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")] = 42,
+    seed: Seed = None,
     device: Device = "auto",
 ) -> None:
     """Show the point in a few minutes: fine-tuning forgets, CAF keeps. No data needed."""
     from segue.demo import demo
 
-    demo(out, seed, device)
+    demo(out, _settings(words, seed), device)
 
 
 @app.command("list")

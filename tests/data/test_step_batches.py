@@ -10,7 +10,7 @@ import torch
 from segue.core.errors import UserError
 from segue.data.datasets.base import Sample
 from segue.data.datasets.scenes import Config, Scenes
-from segue.data.steps import Batch, Batches, BatchPlan, StepData, TestPlan
+from segue.data.steps import Batch, Batches, BatchPlan, OrderedPlan, StepData
 from segue.data.transforms import test_transform as for_testing
 from segue.data.transforms import train_transform
 
@@ -93,7 +93,7 @@ def test_longer_training_begins_with_the_shorter() -> None:
 
 @pytest.mark.parametrize(("images", "batch_size"), [(7, 3), (6, 3), (2, 8)])
 def test_test_plan_takes_every_image_once_in_order(images: int, batch_size: int) -> None:
-    plan = TestPlan(images, batch_size)
+    plan = OrderedPlan(images, batch_size)
     batches = list(plan.batches())
     assert positions(batches) == list(range(images)) and len(plan) == len(batches)
     assert max(map(len, batches)) <= batch_size
@@ -167,7 +167,7 @@ def test_batches_can_be_gone_through_again() -> None:
 def test_test_batches_are_the_images_in_order() -> None:
     data = scenes()
     data.transform = for_testing(32)
-    batches = list(Batches(data, TestPlan(7, 3), CPU))
+    batches = list(Batches(data, OrderedPlan(7, 3), CPU))
     assert [key for batch in batches for key in batch.keys] == [f"train-{i:05d}" for i in range(3, 10)]
     expected = data.dataset.read(5)
     assert np.array_equal(batches[0].images[2].permute(1, 2, 0).numpy(), expected.image)

@@ -118,7 +118,7 @@ def lose_image(voc: Path) -> str:
 def other_size(voc: Path) -> str:
     path = voc / "SegmentationClass" / f"{KEYS[2]}.png"
     write_mask(path, 1, 2, size=(36, 40))
-    return f"{path} is 36 x 40 pixels but its image {voc / 'JPEGImages' / KEYS[2]}.jpg is 40 x 36"
+    return f"{path} is 36 x 40 pixels, but its image {voc / 'JPEGImages' / KEYS[2]}.jpg is 40 x 36"
 
 
 def truncated_image(voc: Path) -> str:

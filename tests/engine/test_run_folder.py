@@ -12,7 +12,7 @@ from tiny_runs import SPLIT, arguments, assert_equal_runs, checkpoints, files, q
 
 from segue.core.config import to_yaml
 from segue.core.errors import UserError
-from segue.engine.run import default_folder
+from segue.engine.folder import default_folder
 
 FILES = [
     "checkpoints/step0.safetensors",

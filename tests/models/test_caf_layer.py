@@ -109,10 +109,10 @@ def test_gradients_reach_every_part() -> None:
 
 
 def test_the_parts_that_start_at_zero_can_leave_it() -> None:
-    """At the start the gate, the way out of the new projection and the fusion already have gradients."""
+    """At the start spatial map, new projection and fusion already have gradients."""
     made = layer()
     made(draw(2, CHANNELS, 4, 4), draw(2, CHANNELS, 4, 4, seed=2)).pow(3).sum().backward()
-    for parameter in (made.gate, made.project_new.out.weight, made.fusion.weight):
+    for parameter in (made.spatial.weight, made.project_new.out.weight, made.fusion.weight):
         assert parameter.grad.abs().max() > 0
     assert made.fusion.weight.grad[:, :CHANNELS].abs().max() > 0  # the old half too
 
@@ -163,7 +163,7 @@ def test_output_is_the_structured_attention_on_the_fused_map() -> None:
         channel, spatial = made.attention(v)
         assert channel.shape == (2, CHANNELS, 1, 1) and spatial.shape == (2, 1, 3, 3)
         structured = torch.einsum("bc,bhw->bchw", channel[:, :, 0, 0], spatial[:, 0])
-        torch.testing.assert_close(made(z, old), (1 + made.gate * structured) * v)
+        torch.testing.assert_close(made(z, old), (1 + structured) * v)
 
 
 def test_spatial_attention_is_the_channel_mean_of_a_convolution() -> None:
@@ -173,7 +173,7 @@ def test_spatial_attention_is_the_channel_mean_of_a_convolution() -> None:
     with torch.no_grad():
         made.spatial.weight.copy_(omega.weight.mean(0, keepdim=True))
         made.spatial.bias.copy_(omega.bias.mean(0, keepdim=True))
-        torch.testing.assert_close(made.attention(v)[1], omega(v).mean(1, keepdim=True).sigmoid())
+        torch.testing.assert_close(made.attention(v)[1], omega(v).mean(1, keepdim=True).tanh())
 
 
 def test_channel_attention_needs_the_pooled_map_only() -> None:

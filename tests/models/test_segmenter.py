@@ -138,7 +138,7 @@ def test_weights_fit_a_model_grown_the_same_way_only() -> None:
         segmenter(steps=(FIRST,)).load_state_dict(model.state_dict(), strict=True)
     fused = segmenter(steps=(FIRST, SECOND))
     fused.fusion = CafLayer(96)
-    with pytest.raises(RuntimeError, match=r"fusion\.gate"):
+    with pytest.raises(RuntimeError, match=r"fusion\.spatial"):
         fused.load_state_dict(model.state_dict(), strict=True)
 
 

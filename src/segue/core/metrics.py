@@ -32,12 +32,6 @@ def mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else math.nan
 
 
-def pixel_accuracy(confusion: np.ndarray) -> float:
-    confusion = np.asarray(confusion)
-    total = confusion.sum()
-    return float(np.diag(confusion).sum() / total) if total else math.nan
-
-
 @dataclass(frozen=True)
 class StepScores:
     """Mean IoU after one step, in [0, 1]."""

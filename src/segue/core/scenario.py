@@ -184,6 +184,14 @@ def class_order(classes: ClassTable, order: Sequence[str | int] | str | None) ->
     return ids
 
 
+def canonical_split(text: str) -> str:
+    """The plain name of a split: other code bases say "50" for 50-50 and "15-5s" for 15-1."""
+    text = text.strip()
+    if text.isdecimal():
+        return f"{text}-{text}"
+    return re.sub(r"^(\d+)-\d+s$", r"\1-1", text)
+
+
 def parse_split(classes: ClassTable, split: Split, ordered: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Class ids per step. "B-I" takes B classes first, then I at a time; a last step takes what is left."""
     total = len(ordered)
@@ -191,13 +199,9 @@ def parse_split(classes: ClassTable, split: Split, ordered: Sequence[int]) -> tu
         if any(isinstance(group, str | int) for group in split):
             raise UserError("A split lists the classes of each step, such as [[cat, dog], [person]].")
         return tuple(tuple(classes.resolve(entry) for entry in group) for group in split)
-    text = str(split).strip()
+    text = canonical_split(str(split))
     if text == "offline":
         return (tuple(ordered),)
-    if text.isdigit():  # MiB's task "50" means 50-50
-        text = f"{text}-{text}"
-    if re.fullmatch(r"\d+-\d+s", text):  # MiB's "15-5s": the same classes, one at a time
-        text = text.split("-")[0] + "-1"
     match = re.fullmatch(r"(\d+)-(\d+)", text)
     if not match:
         if "/" not in text and "," not in text and text not in classes.names.values():

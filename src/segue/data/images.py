@@ -78,17 +78,23 @@ def check_pair(image_path: Path, mask_path: Path, classes: ClassTable) -> np.nda
     if not mask_path.is_file():
         raise UserError(f"{image_path} has no mask: {mask_path} is missing.")
     width, height = check_image(image_path)
-    mask = read_mask(mask_path)
-    if mask.shape != (height, width):
+    return check_mask(read_mask(mask_path), (height, width), classes, str(mask_path), str(image_path))
+
+
+def check_mask(
+    mask: np.ndarray, size: tuple[int, int], classes: ClassTable, mask_name: str, image_name: str
+) -> np.ndarray:
+    """The ids present in a mask (256 bools) that fits its image (height, width) and its classes."""
+    if mask.shape != size:
         raise UserError(
-            f"{mask_path} is {mask.shape[1]} x {mask.shape[0]} pixels,"
-            f" but its image {image_path} is {width} x {height}."
+            f"{mask_name} is {mask.shape[1]} x {mask.shape[0]} pixels,"
+            f" but its image {image_name} is {size[1]} x {size[0]}."
         )
     present = np.bincount(mask.ravel(), minlength=256) > 0
     unknown = sorted(set(np.flatnonzero(present).tolist()) - classes.known)
     if unknown:
         raise UserError(
-            f"{mask_path} holds the value {unknown[0]}, which is no class id of {classes.dataset}"
+            f"{mask_name} holds the value {unknown[0]}, which is no class id of {classes.dataset}"
             f" (classes {min(classes.ids)} to {max(classes.ids)}{_special(classes)})."
         )
     return present

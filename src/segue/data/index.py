@@ -37,7 +37,8 @@ def class_index(dataset: SegDataset, advance: Callable[[int, int], None] | None 
             return None, str(error)
 
     # Threads suffice: decoders release the interpreter lock.
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
+    try:
         for index, (row, problem) in enumerate(pool.map(check, range(len(dataset)))):
             if row is None:
                 problems.append(problem)
@@ -45,6 +46,8 @@ def class_index(dataset: SegDataset, advance: Callable[[int, int], None] | None 
                 present[index] = row
             if advance is not None:
                 advance(index + 1, len(dataset))
+    finally:
+        pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the files that are left
     if problems:
         raise UserError(_summary(problems))
     _store(path, present)

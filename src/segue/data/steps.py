@@ -108,10 +108,9 @@ class BatchPlan:
 
 
 @dataclass(frozen=True)
-class TestPlan:
+class OrderedPlan:
     """Every image once, in order."""
 
-    __test__ = False  # not a test class
     images: int
     batch_size: int
 
@@ -130,7 +129,7 @@ class Batches:
     """An iterable of batches on a device; each iteration starts anew at `start`."""
 
     data: StepData
-    plan: BatchPlan | TestPlan
+    plan: BatchPlan | OrderedPlan
     device: torch.device
     workers: int = 0
     start: int = 0
@@ -170,7 +169,7 @@ def _seeded(seed: int) -> Iterator[None]:
 class _Sampler:
     """What DataLoader asks of a batch sampler: the plan's batches, made epoch by epoch."""
 
-    plan: BatchPlan | TestPlan
+    plan: BatchPlan | OrderedPlan
     start: int
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:

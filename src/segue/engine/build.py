@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from segue.core.scenario import Scenario, from_manifest, make_scenario, read_man
 from segue.core.scenario import manifest as make_manifest
 from segue.data.datasets.base import SegDataset
 from segue.data.index import class_index
-from segue.data.steps import Batch, Batches, BatchPlan, StepData, TestPlan
+from segue.data.steps import Batch, Batches, BatchPlan, OrderedPlan, StepData
 from segue.data.transforms import test_transform, train_transform
 from segue.engine.progress import Display
 from segue.engine.runtime import derive_seed, seed_all
@@ -35,31 +35,32 @@ class Data:
     test_present: np.ndarray
     """class index of the test images"""
 
-    def train_batches(
-        self, step_index: int, device: torch.device, start: int = 0, epochs: int | None = None
-    ) -> Batches:
+    def train_batches(self, step_index: int, device: torch.device, start: int = 0) -> Batches:
         """The step's batches from iteration `start` on."""
-        train, step = self.config.train, self.scenario[step_index]
-        data = StepData(
-            self.train_set,
-            self.train_images[step_index],
-            self.scenario.label_table(step, "train"),
-            train_transform(train.crop, train.scale),
-        )
-        if epochs is None:
-            epochs = train.epochs if step.first else train.epochs_next or train.epochs
+        data, train = self._train_data(step_index), self.config.train
+        epochs = train.epochs if step_index == 0 else train.epochs_next or train.epochs
         plan = BatchPlan(len(data), train.batch_size, epochs, (train.seed, step_index))
         return Batches(data, plan, device, train.workers, start)
+
+    def one_pass(self, step_index: int, device: torch.device) -> Batches:
+        """Every training image of the step once, in order, augmented always in the same way."""
+        data, train = self._train_data(step_index), self.config.train
+        return Batches(data, OrderedPlan(len(data), train.batch_size), device, train.workers)
 
     def test_batches(self, step_index: int, device: torch.device) -> Batches:
         """The step's test images, once each, in order."""
         data, train = self._test_data(step_index, self.test_images[step_index]), self.config.train
-        return Batches(data, TestPlan(len(data), train.batch_size), device, train.workers)
+        return Batches(data, OrderedPlan(len(data), train.batch_size), device, train.workers)
 
     def sample_batch(self, images: np.ndarray, device: torch.device) -> Batch:
         """Some test images with the labels of the last step, as one batch."""
         data = self._test_data(len(self.scenario) - 1, images)
-        return next(iter(Batches(data, TestPlan(len(data), len(data)), device)))
+        return next(iter(Batches(data, OrderedPlan(len(data), len(data)), device)))
+
+    def _train_data(self, step_index: int) -> StepData:
+        train, table = self.config.train, self.scenario.label_table(self.scenario[step_index], "train")
+        images, transform = self.train_images[step_index], train_transform(train.crop, train.scale)
+        return StepData(self.train_set, images, table, transform)
 
     def _test_data(self, step_index: int, images: np.ndarray) -> StepData:
         table = self.scenario.label_table(self.scenario[step_index], "test")
@@ -102,12 +103,16 @@ def build_data(config: RunConfig, display: Display) -> Data:
     return Data(config, scenario, train_set, test_set, train_images, test_images, test_present)
 
 
-def build_method(config: RunConfig, device: torch.device) -> Method:
-    """The method with its model, not grown yet; the same weights for the same seed."""
+def build_method(config: RunConfig, device: torch.device, initial_weights: bool = True) -> Method:
+    """The method with its model, not grown yet; the same weights for the same seed.
+
+    Without `initial_weights` no pretrained ones are read: those of a checkpoint will take their place.
+    """
     kind: type[Method] = plugins.find("method", config.method.name)
     params = validate(kind.Config, config.method.params, "method.params")
     seed_all(derive_seed(config.train.seed))
-    method = kind(params, Segmenter(config.model)).to(device)
+    structure = config.model if initial_weights else replace(config.model, weights=None, pretrained=False)
+    method = kind(params, Segmenter(structure)).to(device)
     return method.to(memory_format=torch.channels_last) if config.train.channels_last else method
 
 

@@ -15,6 +15,7 @@ from segue.core import plugins
 from segue.core.config import RunConfig, merge, parse_overrides, validate
 from segue.core.errors import UserError
 from segue.core.records import read_yaml
+from segue.core.scenario import canonical_split, read_manifest
 from segue.data.datasets.base import SegDataset
 from segue.methods.base import Method
 
@@ -39,6 +40,9 @@ def resolve(
 def complete(asked: Mapping[str, Any]) -> RunConfig:
     """Fill in what was not asked for, and check everything."""
     scenario, method = (_section(asked, name) for name in ("scenario", "method"))
+    if scenario.get("manifest"):
+        asked = merge(_from_manifest(str(scenario["manifest"])), asked)
+        scenario = _section(asked, "scenario")
     if isinstance(scenario.get("split"), int):
         asked = merge(asked, {"scenario": {"split": str(scenario["split"])}})
     if not scenario.get("dataset"):
@@ -62,7 +66,7 @@ def complete(asked: Mapping[str, Any]) -> RunConfig:
 def _paper_values(method_kind: type[Method], asked: Mapping[str, Any]) -> dict[str, Any]:
     """The method's values for this data set and split, the more special ones last."""
     scenario = asked["scenario"]
-    split = {"15-5s": "15-1"}.get(str(scenario.get("split")), str(scenario.get("split")))
+    split = canonical_split(str(scenario.get("split")))
     fitting = [
         s for s in method_kind.settings if s.dataset == scenario["dataset"] and s.split in (None, split)
     ]
@@ -70,6 +74,13 @@ def _paper_values(method_kind: type[Method], asked: Mapping[str, Any]) -> dict[s
     for setting in sorted(fitting, key=lambda s: s.split is not None):
         values = merge(values, setting.values)
     return values
+
+
+def _from_manifest(path: str) -> dict[str, Any]:
+    """What a manifest says of the scenario; the run checks that the recipe agrees with it."""
+    document = read_manifest(path)
+    policy = document.get("policy") if isinstance(document.get("policy"), Mapping) else {}
+    return {"scenario": {"dataset": document.get("dataset"), "split": document.get("groups"), **policy}}
 
 
 def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -35,7 +35,7 @@ def restore_method(config: RunConfig, folder: Path, steps: Sequence[Step], devic
     if not path.is_file():
         kept = [entry.step for entry in CheckpointStore(folder).entries() if entry.finished]
         raise UserError(f"{folder} keeps no checkpoint of step {steps[-1].index}; kept: {kept or 'none'}.")
-    method = build_method(config, device)
+    method = build_method(config, device, initial_weights=False)
     for step in steps:
         method.grow(step)
     try:

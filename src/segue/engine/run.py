@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import math
-import re
-import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from segue.core.config import RunConfig, differences, recipe_hash, to_yaml
-from segue.core.errors import UserError
+from segue.core.config import RunConfig, recipe_hash
 from segue.core.metrics import step_scores
-from segue.core.records import RunRecord, StepRecord, atomic_file, read_run, read_yaml, write_json
+from segue.core.records import RunRecord, StepRecord, read_run
 from segue.core.scenario import Step
 from segue.engine.build import Data, build_data, build_method
-from segue.engine.checkpoint import CheckpointStore
+from segue.engine.checkpoint import CheckpointStore, ResumePoint
 from segue.engine.evaluate import evaluate
+from segue.engine.folder import check_folder, clear_folder, open_folder
 from segue.engine.log import LossLog
 from segue.engine.progress import Display
 from segue.engine.runtime import derive_seed, peak_memory, pick_device, reset_peak_memory, seed_all, versions
 from segue.engine.samples import choose_samples, write_inputs, write_predictions
 from segue.engine.train import Session, train_step
 from segue.methods.base import Method, StepContext
-
-RUN_FOLDERS = ("checkpoints", "steps", "samples")
-RUN_FILES = ("log.jsonl", "scenario.json", "recipe.yaml")
-EARLY_FILES = re.compile(r"scenario\.json|\.(scenario\.json|recipe\.yaml)\..*\.part")
-"""what a run leaves that was stopped before it had its recipe"""
 
 
 def run(
@@ -45,15 +38,12 @@ def run(
     where = pick_device(device)
     check_folder(folder, config, resume, overwrite)
     data = build_data(config, display)
-    method = build_method(config, where)
-    clear_folder(folder, everything=overwrite)
     store = CheckpointStore(folder)
-    point = store.resume_point(display.say)
-    if not (folder / "recipe.yaml").is_file():
-        write_json(folder / "scenario.json", data.manifest())
-        with atomic_file(folder / "recipe.yaml") as file:
-            file.write(to_yaml(config).encode())
+    point = ResumePoint() if overwrite else store.resume_point(display.say)
     last = point.inside or point.finished or {}
+    method = build_method(config, where, initial_weights=not last)
+    clear_folder(folder, everything=overwrite)
+    open_folder(folder, config, data.manifest())
     log = LossLog(folder / "log.jsonl", keep_bytes=last.get("log_bytes", 0))
     try:
         for step in data.scenario:
@@ -74,56 +64,6 @@ def run(
     return read_run(folder)
 
 
-def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool) -> None:
-    """A folder is new, or is to be overwritten, or holds a run of the very same recipe."""
-    if resume and overwrite:
-        raise UserError("--resume goes on, --overwrite starts anew: choose one of them.")
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"The run folder {folder} is a file. Name another with --out.")
-    is_run = (folder / "recipe.yaml").is_file()
-    content = list(folder.iterdir()) if folder.exists() else []
-    if (resume or overwrite) and not is_run and not all(EARLY_FILES.fullmatch(path.name) for path in content):
-        raise UserError(f"{folder} is not a run folder: it has no recipe.yaml, but other files.")
-    if resume and is_run:
-        stored = read_yaml(folder / "recipe.yaml")
-        lines = differences(stored, read_back(config))
-        if lines:
-            raise UserError(
-                f"{folder} was started with another recipe (stored -> asked for):\n  "
-                + "\n  ".join(lines)
-                + "\nResume with the stored recipe (segue train FOLDER --resume), or start anew: --overwrite."
-            )
-    elif content and not (resume or overwrite):
-        raise UserError(
-            f"The run folder {folder} exists. Go on with --resume, start anew with --overwrite,"
-            " or name another with --out."
-        )
-
-
-def clear_folder(folder: Path, everything: bool) -> None:
-    """Remove what a killed process left half-written, or a whole run: its own files only, its recipe last."""
-    try:
-        for name in RUN_FOLDERS:
-            for part in (folder / name).rglob(".*.part"):
-                part.unlink()
-            if everything and (folder / name).is_dir():
-                shutil.rmtree(folder / name)
-        for name in RUN_FILES:
-            for part in folder.glob(f".{name}.*.part"):
-                part.unlink()
-            if everything:
-                (folder / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"Cannot clear {folder}: {error.strerror} ({error.filename}).") from error
-
-
-def read_back(config: RunConfig) -> dict[str, Any]:
-    """A recipe as it reads when it has been stored."""
-    import yaml
-
-    return yaml.safe_load(to_yaml(config))
-
-
 def _train(
     method: Method,
     data: Data,
@@ -140,7 +80,7 @@ def _train(
     method.model.norm_frozen = config.train.norm == "frozen" and not step.first
     method.train()  # a run that goes on comes here from a test, a resumed one does not
     generator = torch.Generator().manual_seed(derive_seed(config.train.seed, step.index, 1))
-    context = StepContext(step, data.train_batches(step.index, device, epochs=1), device, generator)
+    context = StepContext(step, data.one_pass(step.index, device), device, generator)
     method.begin_step(context)
     session = Session.start(method, step, config.optim, config.train, device, generator)
     if inside is not None:
@@ -218,12 +158,3 @@ def _pictures(method: Method, data: Data, step: Step, device: torch.device, fold
     if not (folder / "samples" / "index.json").is_file():
         write_inputs(folder / "samples", batch, scenario.channel_names(scenario[-1]))
     write_predictions(folder / "samples", method, batch, step.index)
-
-
-def default_folder(config: RunConfig) -> Path:
-    """runs/METHOD-DATASET-SPLIT-MODE-SEED"""
-    scenario = config.scenario
-    split = scenario.split if isinstance(scenario.split, str) else "custom"
-    words = [Path(config.method.name).stem, scenario.dataset, split, scenario.mode, f"s{config.train.seed}"]
-    name = "-".join("".join(c if c.isalnum() or c in "-_+" else "+" for c in word) for word in words)
-    return Path("runs") / name

@@ -1,1 +1,5 @@
 """The segmentation network: encode -> fuse -> refine -> classify."""
+
+from segue.models.segmenter import Output, Segmenter, Teacher
+
+__all__ = ["Output", "Segmenter", "Teacher"]

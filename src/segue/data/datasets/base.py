@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from segue.core.classes import ClassTable
+from segue.data.images import check_mask
 
 DataSplit = Literal["train", "test"]
 
@@ -53,9 +54,12 @@ class SegDataset(ABC):
 
     def check(self, index: int) -> np.ndarray:
         """The ids in one mask (a row of 256 bools), after checking that image and mask are usable."""
-        row = np.zeros(256, dtype=bool)
-        row[np.unique(self.read(index).mask)] = True
-        return row
+        sample = self.read(index)
+        names = f"The mask of {sample.key}", sample.key
+        return check_mask(sample.mask, sample.image.shape[:2], self.classes, *names)
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.read(index)
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -83,7 +83,7 @@ class Voc(SegDataset):
         return check_pair(*self._paths(index), self.classes)
 
     def fingerprint(self) -> str:
-        """Names, sizes and times of all files: cheap, and any change of a file changes it."""
+        """Names, sizes and times of all files stand for their content: looking at them is quick."""
         digest = hashlib.sha256(f"voc {self._masks}".encode())
         for index in range(len(self)):
             for path in self._paths(index):

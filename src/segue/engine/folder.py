@@ -1,0 +1,98 @@
+"""The rules of a run folder: when it may be used, what is removed, whether its images are still the same."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from segue.core.config import RunConfig, differences, to_yaml
+from segue.core.errors import UserError
+from segue.core.records import atomic_file, read_yaml, write_json
+from segue.core.scenario import read_manifest
+
+RUN_FOLDERS = ("checkpoints", "steps", "samples")
+RUN_FILES = ("log.jsonl", "scenario.json", "recipe.yaml")
+EARLY_FILES = re.compile(r"scenario\.json|\.(scenario\.json|recipe\.yaml)\..*\.part")
+"""what a run leaves that was stopped before it had its recipe"""
+
+MAY_CHANGE = frozenset({"data.root", "train.workers", "train.save_seconds", "eval.samples"})
+"""settings that do not alter the numbers: a resumed run may have others"""
+
+
+def default_folder(config: RunConfig) -> Path:
+    """runs/METHOD-DATASET-SPLIT-MODE-SEED"""
+    scenario = config.scenario
+    split = scenario.split if isinstance(scenario.split, str) else "custom"
+    words = [Path(config.method.name).stem, scenario.dataset, split, scenario.mode, f"s{config.train.seed}"]
+    name = "-".join("".join(c if c.isalnum() or c in "-_+" else "+" for c in word) for word in words)
+    return Path("runs") / name
+
+
+def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool) -> None:
+    """A folder is new, or is to be overwritten, or holds a run of the very same recipe."""
+    if resume and overwrite:
+        raise UserError("--resume goes on, --overwrite starts anew: choose one of them.")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"The run folder {folder} is a file. Name another with --out.")
+    is_run = (folder / "recipe.yaml").is_file()
+    content = list(folder.iterdir()) if folder.exists() else []
+    if (resume or overwrite) and not is_run and not all(EARLY_FILES.fullmatch(path.name) for path in content):
+        raise UserError(f"{folder} is not a run folder: it has no recipe.yaml, but other files.")
+    if resume and is_run:
+        wanted = yaml.safe_load(to_yaml(config))  # as it reads when it has been stored
+        lines = differences(read_yaml(folder / "recipe.yaml"), wanted)
+        lines = [line for line in lines if line.split(":")[0] not in MAY_CHANGE]
+        if lines:
+            raise UserError(
+                f"{folder} was started with another recipe (stored -> asked for):\n  "
+                + "\n  ".join(lines)
+                + "\nResume with the stored recipe (segue train FOLDER --resume), or start anew: --overwrite."
+            )
+    elif content and not (resume or overwrite):
+        raise UserError(
+            f"The run folder {folder} exists. Go on with --resume, start anew with --overwrite,"
+            " or name another with --out."
+        )
+
+
+def clear_folder(folder: Path, everything: bool) -> None:
+    """Remove what a killed process left half-written, or a whole run: its own files only, its recipe last."""
+    try:
+        for name in RUN_FOLDERS:
+            for part in (folder / name).rglob(".*.part"):
+                part.unlink()
+            if everything and (folder / name).is_dir():
+                shutil.rmtree(folder / name)
+        for name in RUN_FILES:
+            for part in folder.glob(f".{name}.*.part"):
+                part.unlink()
+            if everything:
+                (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"Cannot clear {folder}: {error.strerror} ({error.filename}).") from error
+
+
+def open_folder(folder: Path, config: RunConfig, manifest: dict[str, Any]) -> None:
+    """Write recipe and manifest, or check that a run to be resumed still has the same images."""
+    if (folder / "recipe.yaml").is_file() and (folder / "scenario.json").is_file():
+        stored = read_manifest(folder / "scenario.json")
+        if stored.get("hash") != manifest["hash"]:
+            raise UserError(
+                f"{folder} was started on other images: {_difference(stored, manifest)}. Start anew."
+            )
+        return
+    write_json(folder / "scenario.json", manifest)
+    with atomic_file(folder / "recipe.yaml") as file:
+        file.write(to_yaml(config).encode())
+
+
+def _difference(stored: dict[str, Any], found: dict[str, Any]) -> str:
+    for old, new in zip(stored.get("steps", []), found["steps"], strict=False):
+        if old != new:
+            count = len(set(old["train"]) ^ set(new["train"]))
+            return f"step {new['step']} had {old['images']} and now has {new['images']} ({count} differ)"
+    return "its scenario.json differs"
