@@ -13,7 +13,9 @@ from segue import cli
 from segue.core import plugins
 from segue.core.config import RunConfig, TrainConfig, recipe_hash, to_yaml
 from segue.core.errors import UserError
-from segue.core.scenario import make_scenario
+from segue.core.records import write_json
+from segue.core.scenario import make_scenario, manifest
+from segue.data.datasets.scenes import Config as ScenesConfig
 from segue.engine.recipe import resolve
 from segue.methods.base import Method
 from segue.models.segmenter import Segmenter
@@ -213,3 +215,16 @@ def test_section_left_empty_in_a_file_is_named(tmp_path):
     )
     with pytest.raises(UserError, match="'optim' is a section"):
         resolve(file=tmp_path / "my.yaml")
+
+
+def test_a_manifest_says_split_and_policy(tmp_path: Path) -> None:
+    classes = plugins.find("dataset", "scenes")(ScenesConfig(classes=3), "train").classes
+    scenario = make_scenario(classes, "2-1", mode="disjoint", void="ignore")
+    write_json(tmp_path / "m.json", manifest(scenario, [["train-00000"], ["train-00001"]]))
+    config = resolve("mib", overrides=["data.classes=3", f"scenario.manifest={tmp_path / 'm.json'}"])
+    assert (config.scenario.dataset, config.scenario.mode, config.scenario.void) == (
+        "scenes",
+        "disjoint",
+        "ignore",
+    )
+    assert config.scenario.split == [["barred disc", "barred square"], ["barred triangle"]]

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from tiny_runs import assert_equal_trees, checkpoints, files, recipe, run_until
 
 from segue.core.errors import UserError
+from segue.engine import checkpoint
 from segue.engine.checkpoint import FORMAT, CheckpointStore, DamagedCheckpoint, load_tree, save_tree
 
 TREE = {
@@ -118,9 +119,20 @@ def test_file_that_is_no_safetensors_is_refused(tmp_path, content):
 
 
 def test_missing_file_and_folder_are_named(tmp_path):
-    for path in (tmp_path / "gone.safetensors", tmp_path):
-        with pytest.raises(DamagedCheckpoint, match=path.name):
-            load_tree(path)
+    with pytest.raises(DamagedCheckpoint, match=r"gone\.safetensors"):
+        load_tree(tmp_path / "gone.safetensors")
+    with pytest.raises(UserError, match=tmp_path.name):
+        load_tree(tmp_path)
+
+
+def test_a_good_file_of_another_version_is_not_passed_over(tmp_path, monkeypatch):
+    store = CheckpointStore(tmp_path)
+    monkeypatch.setattr(checkpoint, "FORMAT", "segue-checkpoint-9")
+    store.save_finished(0, small())
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="another version") as caught:
+        store.resume_point(print)
+    assert not isinstance(caught.value, DamagedCheckpoint) and store.path(0).is_file()
 
 
 def names(store: CheckpointStore) -> list[str]:

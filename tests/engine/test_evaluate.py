@@ -256,3 +256,11 @@ def test_peak_memory_is_that_of_the_step():
     block = np.ones(size, dtype=np.uint8)
     assert peak_memory(CPU) > with_block - size // 10
     del block
+
+
+def test_a_method_sees_every_image_once_before_a_step():
+    config = recipe("mib", "train.batch_size=7")
+    data = data_of(config)
+    keys = [key for batch in data.one_pass(0, CPU) for key in batch.keys]
+    assert keys == [data.train_set.keys[index] for index in data.train_images[0]]
+    assert len(keys) % 7, "a last, smaller batch is part of the pass"

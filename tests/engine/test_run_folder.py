@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import timm
 import yaml
+from safetensors.torch import save_file
 from tiny_runs import SPLIT, arguments, assert_equal_runs, checkpoints, files, quiet_run, recipe, run_until
 
 from segue.core.config import to_yaml
 from segue.core.errors import UserError
+from segue.core.scenario import manifest_hash
 from segue.engine.folder import default_folder
+from segue.engine.progress import Display
+from segue.engine.restore import evaluate_run
 
 FILES = [
     "checkpoints/step0.safetensors",
@@ -279,3 +285,33 @@ def test_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match=r"Cannot write .*scenario\.json"):
         quiet_run(recipe("mib"), tmp_path / "file" / "run")
+
+
+def test_resume_on_other_images_is_refused(done: Path) -> None:
+    document = json.loads((done / "scenario.json").read_text())
+    document["steps"][1]["train"] = document["steps"][1]["train"][1:]
+    document["hash"] = manifest_hash(document)
+    (done / "scenario.json").write_text(json.dumps(document))
+    with pytest.raises(UserError, match=r"other images: step 1 had .* \(1 differ\)"):
+        quiet_run(recipe("mib"), done, resume=True)
+
+
+def test_settings_without_influence_may_change_on_resume(done: Path) -> None:
+    quiet_run(recipe("mib", "train.workers=1", "train.save_seconds=5"), done, resume=True)
+    with pytest.raises(UserError, match=r"train\.log_every"):
+        quiet_run(recipe("mib", "train.log_every=3"), done, resume=True)
+
+
+def test_resume_and_eval_do_not_read_the_pretrained_weights_again(tmp_path: Path) -> None:
+    """They are in the checkpoint; the file may be gone."""
+    weights = tmp_path / "resnet.safetensors"
+    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), weights)
+    words = ["model.backbone=test_resnet", "model.output_stride=32", f"model.weights={weights}"]
+    config = recipe("finetune", *words, "train.epochs=1", "train.epochs_next=1")
+    run_until(config, tmp_path / "run", 1)
+    weights.unlink()
+    quiet_run(config, tmp_path / "run", resume=True)
+    confusion, _, _ = evaluate_run(tmp_path / "run", display=Display(quiet=True))
+    assert confusion.sum() > 0
+    with pytest.raises(UserError, match="does not exist"):
+        quiet_run(config, tmp_path / "other")

@@ -35,7 +35,7 @@ def save_tree(path: Path, tree: dict[str, Any]) -> None:
     """Store nested dicts and lists of tensors, numbers and strings."""
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps(_strip(tree, "", tensors))
-    metadata = {"format": FORMAT, "tree": skeleton, "digest": _digest(skeleton, tensors)}
+    metadata = {"format": FORMAT, "tree": skeleton, "digest": _digest(FORMAT, skeleton, tensors)}
     with atomic_file(path) as file:
         file.write(save(tensors, metadata))
 
@@ -46,18 +46,15 @@ def load_tree(path: Path) -> dict[str, Any]:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except OSError as error:  # not damaged: it may be readable another time
-        raise UserError(f"{path} cannot be read: {error}.") from error
-    except (SafetensorError, ValueError, RuntimeError) as error:
+    except (SafetensorError, FileNotFoundError, ValueError, RuntimeError) as error:
         raise DamagedCheckpoint(f"{path} is damaged or truncated: {error}.") from error
-    found = metadata.get("format", "")
-    if re.fullmatch(r"segue-checkpoint-\d+", found) and found != FORMAT:
-        raise UserError(f"{path} was written by another version of Segue ({found}, this one reads {FORMAT}).")
-    if found != FORMAT:
-        raise DamagedCheckpoint(f"{path} is not a checkpoint.")
-    skeleton = metadata.get("tree", "")
-    if metadata.get("digest") != _digest(skeleton, tensors):
+    except OSError as error:  # such as a missing permission: the file itself may be good
+        raise UserError(f"{path} cannot be read: {error}.") from error
+    found, skeleton = metadata.get("format", ""), metadata.get("tree", "")
+    if metadata.get("digest") != _digest(found, skeleton, tensors):
         raise DamagedCheckpoint(f"{path} is damaged: its content does not match its digest.")
+    if found != FORMAT:
+        raise UserError(f"{path} was written by another version ({found}; this one reads {FORMAT}).")
     return _fill(json.loads(skeleton), tensors)
 
 
@@ -89,8 +86,8 @@ def _fill(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     return content
 
 
-def _digest(skeleton: str, tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.blake2b(skeleton.encode(), digest_size=32)
+def _digest(found_format: str, skeleton: str, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.blake2b(f"{found_format}\n{skeleton}".encode(), digest_size=32)
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.flatten().view(torch.uint8).numpy().data)

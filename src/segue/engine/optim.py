@@ -14,11 +14,11 @@ def build_optimizer(method: Method, config: OptimConfig, step: Step) -> torch.op
     """A fresh optimiser for a step; each group remembers its base learning rate."""
     base = config.lr_first if step.first else config.lr_next
     factors = {"backbone": 1.0, "head": config.head_factor, "layer": config.layer_factor}
-    groups = [
-        {"params": params, "lr": base, "base_lr": base * factors.get(name, config.layer_factor), "name": name}
-        for name, params in method.param_groups().items()
-        if params
-    ]
+    groups = []
+    for name, params in method.param_groups().items():
+        rate = base * factors.get(name, config.layer_factor)  # a method may have groups of its own
+        if params:
+            groups.append({"params": params, "lr": rate, "base_lr": rate, "name": name})
     if not groups:
         raise UserError("Nothing is left to train: every parameter is frozen.")
     nesterov = config.nesterov and config.momentum > 0
