@@ -51,7 +51,7 @@ class CAF(Method):
     settings = (
         Setting("ade20k", None, {"optim": {"lr_next": 0.01}}),
         # a small network that is trained from nothing needs room to learn
-        Setting("scenes", None, {"method": {"params": {"ad_weight": 0.03}}}),
+        Setting("scenes", None, {"method": {"params": {"ad_weight": 0.01}}}),
     )
     uses_teacher = True
     balanced_init = True
