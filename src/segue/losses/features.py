@@ -26,7 +26,7 @@ def spatial_attention(m_BChw: Tensor) -> Tensor:
 
 
 def attend(m_BChw: Tensor, channel_BC11: Tensor) -> Tensor:
-    """AD, eq. 7, in the reading that lambda_AD was tuned to: a (1 + s) m, with the energy a of (1 + s) m.
+    """AD, eq. 7, as the code of its authors has it: a (1 + s) m, with the energy a of (1 + s) m.
 
     The spatial factor is a weight, not a path for gradients: moving energy about must not lower the loss.
     """
