@@ -24,11 +24,14 @@ app = typer.Typer(
 )
 
 Target = Annotated[
-    str, typer.Argument(help="A method (caf), a method file (mine.py), a recipe (my.yaml) or a run folder.")
+    str,
+    typer.Argument(
+        metavar="METHOD", help="A method (caf), a method file (mine.py), a recipe (my.yaml) or a run folder."
+    ),
 ]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as optim.lr_next=0.001 data.root=FOLDER."),
+    typer.Argument(metavar="KEY=VALUE", help="Settings, such as optim.lr_next=0.001 data.root=FOLDER."),
 ]
 On = Annotated[
     str | None, typer.Option("--on", metavar="DATASET", help="Data set: see 'segue list datasets'.")
@@ -39,7 +42,7 @@ SplitOption = Annotated[
 ModeOption = Annotated[str | None, typer.Option("--mode", help="overlapped, disjoint or sequential.")]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of everything random.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
-RunFolder = Annotated[Path, typer.Argument(help="Run folder.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 
 def _resolve(
@@ -92,7 +95,8 @@ def train(
     mode: ModeOption = None,
     seed: Seed = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Run folder [default: runs/METHOD-DATASET-SPLIT-MODE-SEED].")
+        Path | None,
+        typer.Option("--out", help="Run folder; runs/METHOD-DATASET-SPLIT-MODE-SEED if not given."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where a run with this recipe stopped.")
@@ -138,7 +142,7 @@ def evaluate(
     folder: RunFolder,
     words: Words = None,
     step: Annotated[
-        int | None, typer.Option("--step", help="Step to test [default: the last finished one].")
+        int | None, typer.Option("--step", help="Step to test; the last finished one if not given.")
     ] = None,
     device: Device = "auto",
 ) -> None:
@@ -162,7 +166,7 @@ def evaluate(
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders to compare.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders to compare.")],
     out: Annotated[
         Path, typer.Option("--out", help="The page to write; a name in .md gives the tables as Markdown.")
     ] = Path("report.html"),
@@ -195,7 +199,8 @@ def run_demo(
 @app.command("list")
 def list_things(
     what: Annotated[
-        Literal["methods", "datasets", "backbones", "recipes"], typer.Argument(help="What to list.")
+        Literal["methods", "datasets", "backbones", "recipes"],
+        typer.Argument(metavar="WHAT", help="methods, datasets, backbones or recipes."),
     ],
 ) -> None:
     """List methods, data sets, backbones or recipes."""
