@@ -20,11 +20,11 @@ from segue.models.head import norm_act
 
 SHORT_LIST = {
     "tiny": "4 plain convolutions, 0.1 M parameters: small pictures such as `scenes`",
-    "mobilenetv2_100": "2.2 M parameters: CPUs and small devices",
-    "tf_efficientnet_lite0": "3.4 M parameters: CPUs and small devices",
+    "mobilenetv2_100": "1.8 M parameters: CPUs and small devices",
+    "tf_efficientnet_lite0": "3.0 M parameters: CPUs and small devices",
     "resnet18": "11 M parameters",
-    "resnet50": "24 M parameters",
-    "resnet101": "43 M parameters: the backbone of the published tables",
+    "resnet50": "23.5 M parameters",
+    "resnet101": "42.5 M parameters: the backbone of the published tables",
     "convnext_tiny": "28 M parameters",
 }
 """what `segue list backbones` shows; other timm models work if they give maps (NCHW) at a known stride"""
