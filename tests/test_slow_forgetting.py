@@ -1,6 +1,6 @@
 """The point of it all, on scenes and over three seeds: fine-tuning forgets, CAF keeps, Joint is the bound.
 
-About a quarter of an hour on two cores: pytest -m slow tests/test_slow_forgetting.py
+About ten minutes on two cores: pytest -m slow tests/test_slow_forgetting.py
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from segue.core.metrics import RunScores, run_scores
+from segue.engine.grid import Job, run_all
 from segue.engine.progress import Display
 from segue.engine.recipe import resolve
-from segue.engine.run import run
 
 pytestmark = pytest.mark.slow
 
@@ -29,15 +29,16 @@ Scores = dict[str, list[RunScores]]
 def scores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scores]:
     """Scores of each method, one per seed, with the default recipes."""
     home = tmp_path_factory.mktemp("forgetting")
-    found: Scores = {}
+    found: Scores = {method: [] for method in METHODS}
+    jobs = [
+        Job(resolve(method, "scenes", SPLIT, overrides=[f"train.seed={seed}"]), home / f"{method}-{seed}")
+        for method in METHODS
+        for seed in SEEDS
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEGUE_CACHE", str(home / "cache"))
-        for method in METHODS:
-            found[method] = []
-            for seed in SEEDS:
-                config = resolve(method, "scenes", SPLIT, overrides=[f"train.seed={seed}", "eval.samples=0"])
-                record = run(config, home / f"{method}-{seed}", display=Display(quiet=True))
-                found[method].append(run_scores([step.matrix for step in record.steps], NUM_FIRST))
+        for record in run_all(jobs, "cpu", Display(quiet=True)):
+            found[record.method].append(run_scores([step.matrix for step in record.steps], NUM_FIRST))
     for method, runs in found.items():
         each = ", ".join(
             f"{100 * r.final.old:.1f} / {100 * r.final.new:.1f} / {100 * r.final.all:.1f}" for r in runs
