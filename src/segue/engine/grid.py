@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -154,8 +155,16 @@ class _QueueDisplay(Display):
         yield Bar(lambda done, text: self._reports.put((self._name, "bar", (title, total, done, text))))
 
 
+def _follow_parent(reports: Any) -> None:
+    """Save and stop when the parent is gone; nobody reads the reports then, so the process must not wait."""
+    multiprocessing.parent_process().join()
+    reports.cancel_join_thread()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _work(job: Job, reports: Any, device: str, threads: int) -> None:
     """A job in its own process."""
+    threading.Thread(target=_follow_parent, args=(reports,), daemon=True).start()
     torch.set_num_threads(threads)
     name = str(job.folder)
     try:
