@@ -178,8 +178,8 @@ def report(
     runs = [read_run(folder) for folder in folders]
     if empty := [run.name for run in runs if not run.steps]:
         raise UserError(f"{empty[0]} has no finished step yet.")
-    _print_tables(runs)
     page = write_markdown(runs, out) if out.suffix == ".md" else write_report(runs, out)
+    _print_tables(runs)
     Console().print(f"Page: {page}", highlight=False, soft_wrap=True)
 
 
@@ -261,23 +261,25 @@ def options(
     pass
 
 
+def _complain(message: str, style: str = "") -> None:
+    Console(stderr=True).print(message, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
 def main() -> None:
     """Entry point of the `segue` command."""
     try:
         app()
-    except UserError as error:
-        Console(stderr=True).print(
-            f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True
-        )
+    except BrokenPipeError:
+        sys.exit(1)
+    except (UserError, OSError) as error:
+        _complain(f"error: {error}", "red")
         sys.exit(2)
     except Exception as error:
         from segue.engine.train import Interrupted
 
         if not isinstance(error, Interrupted):
             raise
-        Console(stderr=True).print(
-            "Stopped; all is saved. Go on with the same command (train: and --resume).", markup=False
-        )
+        _complain("Stopped; all is saved. Go on with the same command (train: and --resume).")
         sys.exit(130)
 
 

@@ -95,6 +95,15 @@ def test_missing_file_is_refused(tmp_path):
         plugins.find("method", str(tmp_path / "absent.py"))
 
 
-def test_error_inside_a_file_is_shown_as_it_is(outside):
-    with pytest.raises(ZeroDivisionError):
-        plugins.find("method", str(outside("broken.py", "1 / 0")))
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\n1 / 0", r"broken\.py cannot be imported \(line 2\): ZeroDivisionError"),
+        ("def (:", "SyntaxError"),
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("import sys; sys.exit(0)", "SystemExit"),
+    ],
+)
+def test_error_inside_a_file_is_named(outside, text, message):
+    with pytest.raises(UserError, match=message):
+        plugins.find("method", str(outside("broken.py", text)))

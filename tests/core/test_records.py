@@ -214,3 +214,19 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
     path.write_text("optim: {lr_first: 0.1}\noptim: {lr_first: 0.2}\n")
     with pytest.raises(UserError, match="'optim' stands twice"):
         read_yaml(path)
+
+
+def test_only_ordinary_files_are_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="not an ordinary file"), atomic_file(tmp_path / "pipe"):
+        pass
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with atomic_file(tmp_path / "link") as file:
+        file.write(b"new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_text() == "new"
+
+
+def test_merge_keys_work(tmp_path: Path) -> None:
+    (tmp_path / "merge.yaml").write_text("base: &b {a: 1, c: 2}\nmine: {<<: *b, a: 3}\n")
+    assert read_yaml(tmp_path / "merge.yaml")["mine"] == {"a": 3, "c": 2}

@@ -100,11 +100,15 @@ def test_bad_gradient_of_a_good_loss_is_not_stored(at, method, tmp_path, command
 
 
 def test_run_goes_on_from_the_last_good_checkpoint(method, tmp_path, command):
-    """Once the method is mended, as its file may be, nothing before the bad iteration is lost."""
+    """Nothing before the bad iteration is lost; a resumed process counts anew and does not meet it again."""
     folder = tmp_path / "run"
     assert command(*arguments(method, folder, "method.params.kind='nan'", "train.log_every=1")).code == 2
     before = log_lines(folder)
-    method.write_text(METHOD.replace("self.iteration == self.config.at", "False"))
+    good = method.read_text()
+    method.write_text(good.replace("* 0.01", "* 0.02"))
+    refused = command("train", folder, "--resume")
+    assert refused.code == 2 and "another recipe or method file" in refused.err
+    method.write_text(good)
     assert command("train", folder, "--resume").code == 0
     assert log_lines(folder)[: len(before)] == before and len(log_lines(folder)) == sum(ITERATIONS)
     assert checkpoints(folder) == ["step0", "step1"]

@@ -85,6 +85,18 @@ def test_evaluate_run_takes_other_data(finished):
     assert confusion.sum() > read_run(finished("mib")).steps[1].matrix.sum()
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("scenario.order=[3,2,1]", "tested as it was trained"),
+        ("model.head=lite", "tested as it was trained"),
+    ],
+)
+def test_evaluate_run_keeps_the_meaning_of_channels(finished, word, message):
+    with pytest.raises(UserError, match=message):
+        evaluate_run(finished("mib"), 1, [word], display=QUIET)
+
+
 def test_record_says_what_was_done(finished):
     config, manifest = recipe("mib"), json.loads((finished("mib") / "scenario.json").read_text())
     first, second = read_run(finished("mib")).steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -10,15 +11,17 @@ from pathlib import Path
 import pytest
 import timm
 import yaml
+from rich.console import Console
 from safetensors.torch import save_file
 from tiny_runs import SPLIT, arguments, assert_equal_runs, checkpoints, files, quiet_run, recipe, run_until
 
 from segue.core.config import to_yaml
 from segue.core.errors import UserError
 from segue.core.scenario import manifest_hash
-from segue.engine.folder import default_folder
+from segue.engine.folder import default_folder, locked
 from segue.engine.progress import Display
-from segue.engine.restore import evaluate_run
+from segue.engine.restore import evaluate_run, stored_recipe
+from segue.engine.run import run
 
 FILES = [
     "checkpoints/step0.safetensors",
@@ -283,7 +286,7 @@ def test_recipe_of_a_run_shows_as_it_is_stored(finished, command):
 
 def test_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UserError, match=r"Cannot write .*scenario\.json"):
+    with pytest.raises(UserError, match=r"Cannot write .*run: Not a directory"):
         quiet_run(recipe("mib"), tmp_path / "file" / "run")
 
 
@@ -315,3 +318,36 @@ def test_resume_and_eval_do_not_read_the_pretrained_weights_again(tmp_path: Path
     assert confusion.sum() > 0
     with pytest.raises(UserError, match="does not exist"):
         quiet_run(config, tmp_path / "other")
+
+
+def test_an_edited_recipe_is_noticed(done: Path) -> None:
+    (done / "steps" / "1.json").unlink()
+    text = (done / "recipe.yaml").read_text()
+    (done / "recipe.yaml").write_text(text.replace("lr_first: 0.05", "lr_first: 0.06"))
+    with pytest.raises(UserError, match="another recipe or method file"):
+        quiet_run(stored_recipe(done), done, resume=True)
+
+
+def test_a_damaged_record_is_found_before_training(done: Path) -> None:
+    (done / "checkpoints" / "step1.safetensors").unlink()
+    (done / "steps" / "0.json").write_text("{")
+    before = content(done)
+    with pytest.raises(UserError, match=r"0\.json is not a step record"):
+        quiet_run(recipe("mib"), done, resume=True)
+    assert content(done) == before
+
+
+def test_two_processes_do_not_share_a_folder(done: Path) -> None:
+    with locked(done), pytest.raises(UserError, match="Another process"), locked(done, patience=0):
+        pass
+    with locked(done, patience=0):
+        assert done.is_dir()
+
+
+def test_resume_without_checkpoints_says_so(tmp_path: Path, finished: Callable[[str], Path]) -> None:
+    folder = shutil.copytree(finished("finetune"), tmp_path / "run")
+    shutil.rmtree(folder / "checkpoints")
+    said = io.StringIO()
+    run(recipe("finetune"), folder, resume=True, display=Display(Console(file=said, width=300)))
+    assert "no checkpoint to go on from" in said.getvalue()
+    assert_equal_runs(folder, finished("finetune"))

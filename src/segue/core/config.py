@@ -219,6 +219,11 @@ def to_yaml(config: RunConfig) -> str:
     return "".join(sections)
 
 
+def read_back(config: RunConfig) -> dict[str, Any]:
+    """A recipe as it reads when it has been stored."""
+    return yaml.safe_load(to_yaml(config))
+
+
 def recipe_hash(config: RunConfig) -> str:
     return "sha256:" + hashlib.sha256(json.dumps(as_dict(config), sort_keys=True).encode()).hexdigest()
 

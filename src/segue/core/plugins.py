@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -52,5 +53,11 @@ def _import_file(path: Path) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses look their module up here
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        line = traceback.extract_tb(error.__traceback__)[-1].lineno
+        raise UserError(
+            f"{path} cannot be imported (line {line}): {type(error).__name__}: {error}"
+        ) from error
     return module

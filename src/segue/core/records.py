@@ -30,6 +30,9 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     """Write a file whole or not at all: a temporary file beside it, synced, then renamed."""
     path, temporary = Path(path), None
     try:
+        if path.exists() and not path.is_file():
+            raise UserError(f"{path} is not an ordinary file: nothing is written there.")
+        path = path.resolve()  # a link stays a link
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         with os.fdopen(handle, "wb") as file:
@@ -103,7 +106,7 @@ def read_record(path: str | Path) -> StepRecord:
         return record
     except OSError as error:
         raise UserError(f"Cannot read the record {path}: {error.strerror}.") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{path} is not a step record: {error}.") from error
@@ -138,8 +141,10 @@ def read_run(folder: str | Path) -> RunRecord:
     recipe = read_yaml(folder / "recipe.yaml") if (folder / "recipe.yaml").is_file() else None
     if recipe is None:
         raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")
+    if not isinstance(recipe.get("method"), dict) or "name" not in recipe["method"]:
+        raise UserError(f"{folder}/recipe.yaml does not say which method was run.")
     paths = sorted(
-        (folder / "steps").glob("*.json"), key=lambda path: int(path.stem) if path.stem.isdigit() else -1
+        (folder / "steps").glob("*.json"), key=lambda path: int(path.stem) if path.stem.isdecimal() else -1
     )
     records = tuple(read_record(path) for path in paths)
     if [record.step for record in records] != list(range(len(records))):
@@ -153,7 +158,8 @@ class _StrictLoader(yaml.SafeLoader):
     """YAML without code, in which a key may stand only once (PyYAML lets the last one win)."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        merge = "tag:yaml.org,2002:merge"
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != merge]
         for key in keys:
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(
@@ -168,7 +174,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         document = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_StrictLoader)
     except OSError as error:
         raise UserError(f"Cannot read {path}: {error.strerror}.") from error
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(document, dict):
         raise UserError(

@@ -56,7 +56,7 @@ def class_index(dataset: SegDataset, advance: Callable[[int, int], None] | None 
 
 def cache_folder() -> Path:
     """Where derived files are kept: $SEGUE_CACHE, or the user's cache folder."""
-    if "SEGUE_CACHE" in os.environ:
+    if os.environ.get("SEGUE_CACHE"):
         return Path(os.environ["SEGUE_CACHE"])
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "segue"
 

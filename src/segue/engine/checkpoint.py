@@ -119,8 +119,8 @@ class ResumePoint:
 class CheckpointStore:
     """The checkpoints of one run."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "checkpoints"
+    def __init__(self, folder: Path, identity: str = "") -> None:
+        self.folder, self.identity = folder / "checkpoints", identity
 
     def entries(self) -> list[Entry]:
         """Oldest first."""
@@ -135,11 +135,12 @@ class CheckpointStore:
         return self.folder / f"step{step}.safetensors"
 
     def save_inside(self, step: int, iteration: int, tree: dict[str, Any]) -> None:
-        save_tree(self.folder / f"step{step}-{iteration:08d}.safetensors", tree)
+        path = self.folder / f"step{step}-{iteration:08d}.safetensors"
+        save_tree(path, tree | {"identity": self.identity})
         self._prune(step, iteration)
 
     def save_finished(self, step: int, tree: dict[str, Any]) -> None:
-        save_tree(self.path(step), tree)
+        save_tree(self.path(step), tree | {"identity": self.identity})
         self._prune(step, math.inf)
 
     def _prune(self, step: int, iteration: float) -> None:
@@ -158,10 +159,16 @@ class CheckpointStore:
 
         def load(path: Path) -> dict[str, Any] | None:
             try:
-                return load_tree(path)
+                tree = load_tree(path)
             except DamagedCheckpoint as error:
                 say(f"{error} Going back to the one before.")
                 return None
+            if tree.get("identity") != self.identity:
+                raise UserError(
+                    f"{path} was made with another recipe or method file: one of them was changed since."
+                    " Change it back to resume, or start anew with --overwrite."
+                )
+            return tree
 
         for entry in reversed(self.entries()):
             tree = load(entry.path)

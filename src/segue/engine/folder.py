@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
 import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from segue.core.config import RunConfig, differences, to_yaml
+from segue.core.config import RunConfig, as_dict, differences, read_back, to_yaml
 from segue.core.errors import UserError
 from segue.core.records import atomic_file, read_yaml, write_json
 from segue.core.scenario import read_manifest
@@ -43,8 +47,7 @@ def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool)
     if (resume or overwrite) and not is_run and not all(EARLY_FILES.fullmatch(path.name) for path in content):
         raise UserError(f"{folder} is not a run folder: it has no recipe.yaml, but other files.")
     if resume and is_run:
-        wanted = yaml.safe_load(to_yaml(config))  # as it reads when it has been stored
-        lines = differences(read_yaml(folder / "recipe.yaml"), wanted)
+        lines = differences(read_yaml(folder / "recipe.yaml"), read_back(config))
         lines = [line for line in lines if line.split(":")[0] not in MAY_CHANGE]
         if lines:
             raise UserError(
@@ -74,6 +77,51 @@ def clear_folder(folder: Path, everything: bool) -> None:
                 (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"Cannot clear {folder}: {error.strerror} ({error.filename}).") from error
+
+
+def identity(config: RunConfig) -> str:
+    """A hash of what decides a run's numbers: its recipe and, if it is not ours, its method file."""
+    plain = as_dict(config)
+    for key in MAY_CHANGE:
+        section, name = key.split(".")
+        plain[section].pop(name, None)
+    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode())
+    if config.method.name.endswith(".py"):
+        digest.update(Path(config.method.name).expanduser().read_bytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def locked(folder: Path, patience: float = 15.0) -> Iterator[None]:
+    """One process at a time works in a run folder (where the system has file locks).
+
+    The workers of a killed process hold its lock for some seconds, so a resume waits a little.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"Cannot write {folder}: {error.strerror}.") from error
+    deadline = time.monotonic() + patience
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f"Another process is working in {folder}: wait for it, or stop it."
+                    ) from None
+                time.sleep(0.2)
+        yield
+    finally:
+        os.close(handle)
 
 
 def open_folder(folder: Path, config: RunConfig, manifest: dict[str, Any]) -> None:

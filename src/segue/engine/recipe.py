@@ -51,6 +51,7 @@ def complete(asked: Mapping[str, Any]) -> RunConfig:
         raise UserError(f"Which method? Name one of: {', '.join(plugins.names('method'))}.")
     data_kind: type[SegDataset] = plugins.find("dataset", str(scenario["dataset"]))
     method_kind: type[Method] = plugins.find("method", str(method["name"]))
+    check_kind(method_kind, Method, str(method["name"]))
     layers = merge(data_kind.protocol, _paper_values(method_kind, asked))
     whole = merge(layers, asked)
     if not _section(whole, "scenario").get("split"):
@@ -61,6 +62,16 @@ def complete(asked: Mapping[str, Any]) -> RunConfig:
         whole, {"data": dataclasses.asdict(data), "method": {"params": dataclasses.asdict(params)}}
     )
     return validate(RunConfig, filled, "")
+
+
+def check_kind(kind: Any, base: type, name: str) -> None:
+    """A plug-in of one's own is a finished class with its settings."""
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        raise UserError(f"{name}: METHOD is not a subclass of segue.methods.base.{base.__name__}.")
+    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+        raise UserError(f"{name}: the class {kind.__name__} lacks {', '.join(missing)}.")
+    if not dataclasses.is_dataclass(getattr(kind, "Config", None)):
+        raise UserError(f"{name}: the class {kind.__name__} lacks Config, a dataclass of its settings.")
 
 
 def _paper_values(method_kind: type[Method], asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from segue.core.config import RunConfig, merge, parse_overrides
+from segue.core.config import RunConfig, differences, merge, parse_overrides, read_back
 from segue.core.errors import UserError
-from segue.core.records import read_yaml
+from segue.core.records import read_record, read_yaml
 from segue.core.scenario import Step
 from segue.engine.build import build_data, build_method
 from segue.engine.checkpoint import CheckpointStore, load_tree
@@ -55,6 +55,11 @@ def evaluate_run(
     """Test a finished step anew: confusion matrix, channel names and the number of classes of step 0."""
     folder, display = Path(folder), display or Display()
     config = stored_recipe(folder, overrides)
+    for line in differences(read_back(stored_recipe(folder)), read_back(config)):
+        if line.split(".")[0] in ("scenario", "model", "method"):
+            raise UserError(
+                f"A trained run is tested as it was trained; only data and train may differ ({line})."
+            )
     data, where = build_data(config, display), pick_device(device)
     finished = [entry.step for entry in CheckpointStore(folder).entries() if entry.finished]
     if step_index is None:
@@ -66,6 +71,12 @@ def evaluate_run(
             f"There is no step {step_index}: the scenario has steps 0 to {len(data.scenario) - 1}."
         )
     step = data.scenario[step_index]
+    if (record := folder / "steps" / f"{step_index}.json").is_file():
+        trained, found = read_record(record).classes, data.scenario.channel_names(step)
+        if trained != found:
+            raise UserError(
+                f"The run was trained for {', '.join(trained)}; the data have {', '.join(found)}."
+            )
     method = restore_method(config, folder, data.scenario[: step_index + 1], where)
     batches = data.test_batches(step_index, where)
     with display.bar(f"{config.method.name} step {step_index} test", len(batches.data)) as bar:

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 
 from segue.core.config import RunConfig, recipe_hash
+from segue.core.errors import UserError
 from segue.core.metrics import step_scores
-from segue.core.records import RunRecord, StepRecord, read_run
+from segue.core.records import RunRecord, StepRecord, read_record, read_run
 from segue.core.scenario import Step
 from segue.engine.build import Data, build_data, build_method
 from segue.engine.checkpoint import CheckpointStore, ResumePoint
 from segue.engine.evaluate import evaluate
-from segue.engine.folder import check_folder, clear_folder, open_folder
+from segue.engine.folder import check_folder, clear_folder, identity, locked, open_folder
 from segue.engine.log import LossLog
 from segue.engine.progress import Display
 from segue.engine.runtime import derive_seed, peak_memory, pick_device, reset_peak_memory, seed_all, versions
@@ -38,30 +39,63 @@ def run(
     where = pick_device(device)
     check_folder(folder, config, resume, overwrite)
     data = build_data(config, display)
-    store = CheckpointStore(folder)
+    store = CheckpointStore(folder, identity(config))
     point = ResumePoint() if overwrite else store.resume_point(display.say)
+    starts = point.finished is None and point.inside is None
+    if starts and resume and folder.exists():
+        display.say(f"{folder} has no checkpoint to go on from: starting at the beginning.")
+    method = build_method(config, where, initial_weights=starts)
+    with locked(folder):
+        clear_folder(folder, everything=overwrite)
+        open_folder(folder, config, data.manifest())
+        _check_records(folder, point.finished_step)
+        _run_steps(method, data, where, folder, store, point, display)
+    return read_run(folder)
+
+
+def _run_steps(
+    method: Method,
+    data: Data,
+    device: torch.device,
+    folder: Path,
+    store: CheckpointStore,
+    point: ResumePoint,
+    display: Display,
+) -> None:
+    """Go on from a checkpoint, or begin."""
     last = point.inside or point.finished or {}
-    method = build_method(config, where, initial_weights=not last)
-    clear_folder(folder, everything=overwrite)
-    open_folder(folder, config, data.manifest())
     log = LossLog(folder / "log.jsonl", keep_bytes=last.get("log_bytes", 0))
     try:
         for step in data.scenario:
-            seed_all(derive_seed(config.train.seed, step.index))
+            seed_all(derive_seed(data.config.train.seed, step.index))
             method.grow(step)
             if step.index < point.finished_step:
                 continue
             if step.index == point.finished_step:
-                method.load_state_dict(point.finished["method"], strict=True)
+                _load(method, point.finished["method"], store.path(step.index))
                 outcome = point.finished["outcome"]
             else:
                 inside = point.inside if step.index == point.finished_step + 1 else None
-                outcome = _train(method, data, step, where, log, store, display, inside)
+                outcome = _train(method, data, step, device, log, store, display, inside)
             if not (folder / "steps" / f"{step.index}.json").is_file() or step.index > point.finished_step:
-                _record(method, data, step, where, folder, outcome, display)
+                _record(method, data, step, device, folder, outcome, display)
     finally:
         log.close()
-    return read_run(folder)
+
+
+def _check_records(folder: Path, finished: int) -> None:
+    """Records of finished steps are needed at the end: find out now, not after hours, if one is damaged."""
+    for index in range(finished + 1):
+        path = folder / "steps" / f"{index}.json"
+        if index < finished or path.is_file():  # the last one can still be made from its checkpoint
+            read_record(path)
+
+
+def _load(method: Method, state: dict[str, Any], path: Path) -> None:
+    try:
+        method.load_state_dict(state, strict=True)
+    except RuntimeError as error:
+        raise UserError(f"{path} does not fit the recipe: {str(error).splitlines()[-1].strip()}") from error
 
 
 def _train(

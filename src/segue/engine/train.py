@@ -137,6 +137,10 @@ def update(session: Session, batch: Batch, clip: float | None, config: TrainConf
         share = len(part) / len(batch)
         with autocast(session.device, config.precision):
             losses = session.method(part)
+            if not losses or not isinstance(losses, dict):
+                raise UserError(
+                    f"losses() of {type(session.method).__name__} returns no dict of named terms."
+                )
         session.scaler.scale(sum(losses.values()) * share).backward()
         for name, value in losses.items():
             terms[name] = terms.get(name, 0.0) + value.detach() * share

@@ -111,7 +111,7 @@ def find_root(folder: Path) -> Path:
 def read_list(path: Path) -> tuple[str, ...]:
     """The first word of each line, every one a plain file name without folder."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise UserError(f"The image list {path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
