@@ -2,10 +2,14 @@
 
 import re
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 
+from segue.core.config import differences, read_back
+from segue.core.metrics import RunScores, run_scores
 from segue.core.records import read_run
+from segue.engine.recipe import resolve
 from segue.report import markdown_tables
 from segue.testing import check_method
 
@@ -36,3 +40,25 @@ def test_method_in_the_docs_keeps_the_contract(tmp_path: Path) -> None:
     path = tmp_path / "my_method.py"
     path.write_text(code[1], encoding="utf-8")
     check_method(str(path))
+
+
+def test_the_records_show_the_point() -> None:
+    """What tests/test_slow_forgetting.py trains for ten minutes, on the records of the same recipes."""
+    scores: dict[str, list[RunScores]] = {}
+    for folder in sorted((ROOT / "results" / "scenes").iterdir()):
+        run = read_run(folder)
+        scores.setdefault(run.method, []).append(run_scores([step.matrix for step in run.steps], 5))
+    final = {method: [each.final.all for each in runs] for method, runs in scores.items()}
+    assert all(len(runs) == 3 for runs in scores.values())
+    assert all(each.stability < 1 / 3 for each in scores["finetune"])
+    assert all(each.stability >= 0.75 for each in scores["caf"])
+    assert mean(final["caf"]) >= mean(final["mib"]) - 2 * stdev(final["mib"])
+    assert mean(final["joint"]) == max(mean(values) for values in final.values())
+
+
+def test_stored_recipes_are_those_of_today() -> None:
+    """A change of the defaults makes the records stale: run them anew."""
+    for folder in sorted((ROOT / "results" / "scenes").iterdir()):
+        run = read_run(folder)
+        today = resolve(run.method, "scenes", "5-2", overrides=[f"train.seed={run.steps[0].seed}"])
+        assert differences(run.recipe, read_back(today)) == []
