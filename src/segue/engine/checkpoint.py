@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from segue.core.errors import UserError
 from segue.core.records import atomic_file
@@ -56,6 +56,14 @@ def load_tree(path: Path) -> dict[str, Any]:
     if found != FORMAT:
         raise UserError(f"{path} was written by another version ({found}; this one reads {FORMAT}).")
     return _fill(json.loads(skeleton), tensors)
+
+
+def load_strictly(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    """Load every tensor and no other; `path` is where the state came from."""
+    try:
+        module.load_state_dict(state, strict=True)
+    except RuntimeError as error:
+        raise UserError(f"{path} does not fit the recipe: {str(error).splitlines()[-1].strip()}") from error
 
 
 def _strip(node: Any, path: str, tensors: dict[str, Tensor]) -> Any:

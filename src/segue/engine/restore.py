@@ -13,7 +13,7 @@ from segue.core.errors import UserError
 from segue.core.records import read_record, read_yaml
 from segue.core.scenario import Step
 from segue.engine.build import build_data, build_method
-from segue.engine.checkpoint import CheckpointStore, load_tree
+from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
 from segue.engine.evaluate import evaluate
 from segue.engine.progress import Display
 from segue.engine.recipe import complete
@@ -38,10 +38,7 @@ def restore_method(config: RunConfig, folder: Path, steps: Sequence[Step], devic
     method = build_method(config, device, initial_weights=False)
     for step in steps:
         method.grow(step)
-    try:
-        method.load_state_dict(load_tree(path)["method"], strict=True)
-    except RuntimeError as error:
-        raise UserError(f"{path} does not fit the recipe: {str(error).splitlines()[-1].strip()}") from error
+    load_strictly(method, load_tree(path)["method"], path)
     return method.eval()
 
 

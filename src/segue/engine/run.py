@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from segue.core.config import RunConfig, recipe_hash
-from segue.core.errors import UserError
 from segue.core.metrics import step_scores
 from segue.core.records import RunRecord, StepRecord, read_record, read_run
 from segue.core.scenario import Step
 from segue.engine.build import Data, build_data, build_method
-from segue.engine.checkpoint import CheckpointStore, ResumePoint
+from segue.engine.checkpoint import CheckpointStore, ResumePoint, load_strictly
 from segue.engine.evaluate import evaluate
 from segue.engine.folder import check_folder, clear_folder, identity, locked, open_folder
 from segue.engine.log import LossLog
@@ -72,7 +71,7 @@ def _run_steps(
             if step.index < point.finished_step:
                 continue
             if step.index == point.finished_step:
-                _load(method, point.finished["method"], store.path(step.index))
+                load_strictly(method, point.finished["method"], store.path(step.index))
                 outcome = point.finished["outcome"]
             else:
                 inside = point.inside if step.index == point.finished_step + 1 else None
@@ -89,13 +88,6 @@ def _check_records(folder: Path, finished: int) -> None:
         path = folder / "steps" / f"{index}.json"
         if index < finished or path.is_file():  # the last one can still be made from its checkpoint
             read_record(path)
-
-
-def _load(method: Method, state: dict[str, Any], path: Path) -> None:
-    try:
-        method.load_state_dict(state, strict=True)
-    except RuntimeError as error:
-        raise UserError(f"{path} does not fit the recipe: {str(error).splitlines()[-1].strip()}") from error
 
 
 def _train(
