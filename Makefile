@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 .PHONY: demo test slow lint format clean help
 
 help:
-	@echo "make demo    four methods on the embedded data set, a table and a page (about 4 minutes)"
+	@echo "make demo    four methods on the embedded data set, a table and a page (a few minutes)"
 	@echo "make test    the test suite (a few minutes)"
 	@echo "make slow    the tests that train for minutes"
 	@echo "make lint    style and format checks"
