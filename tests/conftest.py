@@ -1,5 +1,6 @@
-"""Tests never touch the user's cache and run single-threaded, so that they do not depend on the machine."""
+"""Tests leave the user's cache alone, run on one thread, and hear Ctrl-C, wherever they are started from."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,3 +15,9 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c_is_heard() -> None:
+    """A shell starts background jobs with Ctrl-C ignored, and what is ignored is inherited."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
