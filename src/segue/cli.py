@@ -190,7 +190,7 @@ def run_demo(
     seed: Seed = None,
     device: Device = "auto",
 ) -> None:
-    """Show the point in a few minutes: fine-tuning forgets, CAF keeps. No data needed."""
+    """Show the point in a few minutes: fine-tuning forgets, MiB and CAF keep. No data needed."""
     from segue.demo import demo
 
     demo(out, _settings(words, seed), device)

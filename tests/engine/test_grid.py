@@ -52,7 +52,11 @@ def test_a_stopped_demo_saves_and_leaves_no_process(number: int, tmp_path: Path)
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does
     else:
         os.kill(process.pid, number)  # the parent alone
-    said, _ = process.communicate(timeout=60)
+    try:
+        said, _ = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     assert "Traceback" not in said
     if number == signal.SIGINT:
         assert process.returncode == 130 and "Go on with" in said

@@ -171,7 +171,7 @@ def _record(
 
 
 def _title(data: Data, step: Step) -> str:
-    return f"{Path(data.config.method.name).stem} step {step.index + 1}/{len(data.scenario)}"
+    return f"{Path(data.config.method.name).stem} step {step.index}/{len(data.scenario) - 1}"
 
 
 def _pictures(method: Method, data: Data, step: Step, device: torch.device, folder: Path) -> None:
