@@ -89,7 +89,7 @@ def test_list_backbones():
 
 def test_list_recipes():
     code, text = call("list", "recipes")
-    names = [path.name for path in cli.recipe_folder().glob("*.yaml")]
+    names = [path.name for path in recipe_folder().glob("*.yaml")]
     assert code == 0 and names
     for name in names:
         assert f"segue train {name}" in text

@@ -59,7 +59,7 @@ def mine(tmp_path: Path) -> str:
 
 def test_there_are_recipes():
     assert len(RECIPES) >= 1
-    assert cli.recipe_folder() == RECIPES[0].parent
+    assert recipe_folder() == RECIPES[0].parent
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

@@ -54,7 +54,7 @@ def _resolve(
     words: list[str] | None,
 ):
     """The recipe that a target and its options name, and the run folder if the target is one."""
-    from segue.engine.recipe import resolve
+    from segue.engine.recipe import find_recipe, resolve
     from segue.engine.restore import stored_recipe
 
     settings = _settings(words, seed)
@@ -71,19 +71,6 @@ def _resolve(
 
 def _settings(words: list[str] | None, seed: int | None) -> list[str]:
     return [*(words or []), *([] if seed is None else [f"train.seed={seed}"])]
-
-
-def recipe_folder() -> Path:
-    """The shipped recipes: inside an installed package, or beside it in a checkout."""
-    inside = Path(segue.__file__).parent / "recipes"
-    return inside if inside.is_dir() else Path(segue.__file__).parents[2] / "recipes"
-
-
-def find_recipe(name: str) -> Path:
-    """A file, or a shipped recipe of that name."""
-    shipped = recipe_folder() / name
-    is_shipped = Path(name).name == name and not Path(name).is_file() and shipped.is_file()
-    return shipped if is_shipped else Path(name)
 
 
 @app.command()
@@ -144,23 +131,33 @@ def evaluate(
     step: Annotated[
         int | None, typer.Option("--step", help="Step to test; the last finished one if not given.")
     ] = None,
+    strategies: Annotated[
+        str | None, typer.Option("--strategies", help="Ways to predict, such as skip,zero,concat (CAF).")
+    ] = None,
     device: Device = "auto",
 ) -> None:
-    """Test a finished step of a run anew, class by class."""
+    """Test a finished step of a run anew, class by class.
+
+    segue eval runs/caf-voc-15-5-overlapped-s42 --strategies skip,zero,concat
+    """
     from segue.core.metrics import iou, step_scores
     from segue.engine.progress import Display
     from segue.engine.restore import evaluate_run
 
-    confusion, names, num_first = evaluate_run(folder, step, words or [], device, Display())
+    chosen = list(dict.fromkeys(word.strip() for word in strategies.split(","))) if strategies else None
+    confusions, names, num_first = evaluate_run(folder, step, words or [], device, Display(), chosen)
     table = Table(title=f"IoU after the step, {folder}", caption="in percent; a dash: no ground truth")
     table.add_column("class")
-    table.add_column("IoU", justify="right")
-    for name, value in zip(names, iou(confusion), strict=True):
-        table.add_row(name, _percent(value))
-    scores = step_scores(confusion, num_first)
+    for name in confusions:
+        table.add_column(name if chosen else "IoU", justify="right")
+    per_class = [iou(confusion) for confusion in confusions.values()]
+    for name, values in zip(names, zip(*per_class, strict=True), strict=True):
+        table.add_row(name, *map(_percent, values))
+    scores = [step_scores(confusion, num_first) for confusion in confusions.values()]
     table.add_section()
     for name in ("old", "new", "all", "old_bg", "all_bg"):
-        table.add_row(name.replace("_bg", " with background"), _percent(getattr(scores, name)))
+        values = (_percent(getattr(score, name)) for score in scores)
+        table.add_row(name.replace("_bg", " with background"), *values)
     Console().print(table)
 
 
@@ -196,6 +193,37 @@ def run_demo(
     demo(out, _settings(words, seed), device)
 
 
+@app.command("ablate")
+def run_ablations(
+    tables: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TABLE", help="table3, table5, ..., all of them (all), and KEY=VALUE settings."
+        ),
+    ],
+    on: Annotated[str, typer.Option("--on", metavar="DATASET", help="Data set: see 'segue list datasets'.")],
+    split: SplitOption = None,
+    mode: ModeOption = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs per row, with seeds 0, 1, ...")] = 1,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the runs.")] = Path("runs/ablations"),
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Also write the tables as a Markdown page.")
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Run the rows of the paper's ablation tables, the paper's numbers beside ours.
+
+    segue ablate table3 --on scenes --seeds 3
+
+    Rows that are done are not run again. Without --split and --mode they are the paper's on voc.
+    """
+    from segue.ablate import ablate
+
+    words = [word for word in tables if "=" in word]
+    names = [word for word in tables if "=" not in word]
+    ablate(names, on, split, mode, words, seeds, out, page, device)
+
+
 @app.command("list")
 def list_things(
     what: Annotated[
@@ -227,6 +255,8 @@ def list_things(
             table.add_row(name, about)
         table.add_row("...", "other timm models that give feature maps (NCHW)")
     else:
+        from segue.engine.recipe import recipe_folder
+
         table.add_column("recipe")
         table.add_column("command")
         for path in sorted(recipe_folder().glob("*.yaml")):

@@ -134,7 +134,7 @@ def check_teacher(bench: Bench) -> None:
 
 
 def check_predictions(bench: Bench) -> None:
-    """`predict` gives one channel per seen class and background, at full resolution; maps lie in [0, 1]."""
+    """`predict` gives one channel per seen class and background, at full resolution, by every strategy."""
     method = bench.method()
     for step in bench.scenario:
         session = bench.begin(method, step)
@@ -142,13 +142,22 @@ def check_predictions(bench: Bench) -> None:
         method.eval()
         images = bench.batch(step, 1).images
         with torch.inference_mode():
-            logits, maps = method.predict(images), method.attention_maps(images)
+            plain, maps = method.predict(images), method.attention_maps(images)
+            by_strategy = method.predict_by(images, method.strategies)
+            deployed = method.deployed()(images).logits
         expected = (4, step.num_channels, 32, 32)
-        assert logits.shape == expected, f"predict() gives {tuple(logits.shape)}, expected {expected}"
-        assert torch.isfinite(logits).all(), "predict() gives NaN or infinity"
+        assert tuple(by_strategy) == method.strategies, "predict_by() does not answer every strategy"
+        for name, logits in {"predict": plain, **by_strategy}.items():
+            assert logits.shape == expected, f"{name} gives {tuple(logits.shape)}, expected {expected}"
+            assert torch.isfinite(logits).all(), f"{name} gives NaN or infinity"
+        assert torch.allclose(plain, by_strategy[method.strategies[0]], atol=1e-5), (
+            f"predict() differs from its strategy '{method.strategies[0]}'"
+        )
+        resized = torch.nn.functional.interpolate(deployed, size=images.shape[-2:], mode="bilinear")
+        assert torch.allclose(plain, resized, atol=1e-5), "the deployed model predicts something else"
         for name, values in maps.items():
             assert values.dim() == 3 and len(values) == 4, f"the map '{name}' is not B x h x w"
-            assert values.min() >= 0 and values.max() <= 1, f"the map '{name}' leaves [0, 1]"
+            assert torch.isfinite(values).all(), f"the map '{name}' has NaN or infinity"
 
 
 def check_poor_batches(bench: Bench) -> None:

@@ -121,10 +121,12 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """What is looked at after each step."""
+    """What is looked at during and after each step."""
 
     samples: Annotated[int, Field(ge=0)] = 4
     """test images whose predictions are kept as pictures"""
+    every: Count | None = None
+    """epochs between tests during a step, by every strategy of the method"""
 
 
 @dataclass(frozen=True)

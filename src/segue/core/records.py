@@ -2,7 +2,8 @@
 alone.
 
 A run folder holds `recipe.yaml` (resolved), `scenario.json` (the manifest), `log.jsonl`, `steps/<k>.json`
-(one record per step), `samples/` (pictures of a few test images) and `checkpoints/`.
+(one record per step), `trajectory/<k>-<epoch>.json` (tests during a step, if asked for), `samples/`
+(pictures of a few test images) and `checkpoints/`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import yaml
 from segue.core.errors import UserError
 
 RECORD_FORMAT = "segue-record-1"
+TRAJECTORY_FORMAT = "segue-trajectory-1"
 
 
 @contextmanager
@@ -110,6 +112,44 @@ def read_record(path: str | Path) -> StepRecord:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{path} is not a step record: {error}.") from error
+
+
+@dataclass(frozen=True)
+class TrajectoryRecord:
+    """A test during a step, after some of its epochs, by each way to predict that the method has."""
+
+    step: int
+    epoch: int
+    num_first: int
+    """classes of step 0"""
+    confusions: dict[str, tuple[tuple[int, ...], ...]]
+    format: str = field(default=TRAJECTORY_FORMAT)
+
+    def matrix(self, strategy: str) -> np.ndarray:
+        return np.array(self.confusions[strategy], dtype=np.int64)
+
+    def write(self, folder: str | Path) -> None:
+        path = Path(folder) / "trajectory" / f"{self.step}-{self.epoch:04d}.json"
+        write_json(path, dataclasses.asdict(self))
+
+
+def read_trajectory(folder: str | Path) -> tuple[TrajectoryRecord, ...]:
+    """All tests during steps of a run, in their order."""
+    found = []
+    for path in sorted((Path(folder) / "trajectory").glob("*.json")):
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if document.get("format") != TRAJECTORY_FORMAT:
+                raise ValueError(f"its format is not {TRAJECTORY_FORMAT}")
+            record = TrajectoryRecord(**document)
+            for name in record.confusions:
+                rows, columns = record.matrix(name).shape
+                if rows != columns:
+                    raise ValueError(f"{rows} x {columns} is no confusion matrix")
+        except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise UserError(f"{path} is not a record of a test during a step: {error}.") from error
+        found.append(record)
+    return tuple(sorted(found, key=lambda record: (record.step, record.epoch)))
 
 
 @dataclass(frozen=True)

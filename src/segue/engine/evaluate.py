@@ -1,6 +1,8 @@
-"""A confusion matrix over the test images of a step."""
+"""Confusion matrices over the test images of a step."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,22 +14,39 @@ from segue.engine.runtime import autocast
 from segue.methods.base import Method
 
 
-@torch.inference_mode()
 def evaluate(
     method: Method, batches: Batches, channels: int, precision: str = "fp32", bar: Bar | None = None
 ) -> np.ndarray:
     """Integer confusion matrix (rows truth, columns prediction); ignored pixels are not counted."""
+    name = method.strategies[0]
+    return evaluate_by(method, (name,), batches, channels, precision, bar)[name]
+
+
+@torch.inference_mode()
+def evaluate_by(
+    method: Method,
+    strategies: Sequence[str],
+    batches: Batches,
+    channels: int,
+    precision: str = "fp32",
+    bar: Bar | None = None,
+) -> dict[str, np.ndarray]:
+    """A confusion matrix for each way to predict, all in one pass over the images."""
     method.eval()
-    confusion = torch.zeros(channels * channels, dtype=torch.int64, device=batches.device)
+    confusions = {
+        name: torch.zeros(channels * channels, dtype=torch.int64, device=batches.device)
+        for name in strategies
+    }
     done = 0
     for batch in batches:
         with autocast(batches.device, precision):
-            predicted = method.predict(batch.images).argmax(1)
+            logits = method.predict_by(batch.images, strategies)
         valid = batch.labels != IGNORE
-        confusion += torch.bincount(
-            batch.labels[valid] * channels + predicted[valid], minlength=channels * channels
-        )
+        truth = batch.labels[valid] * channels
+        for name, confusion in confusions.items():
+            predicted = logits[name].argmax(1)[valid]
+            confusion += torch.bincount(truth + predicted, minlength=channels * channels)
         done += len(batch)
         if bar is not None:
             bar.update(done, "images")
-    return confusion.view(channels, channels).cpu().numpy()
+    return {name: counts.view(channels, channels).cpu().numpy() for name, counts in confusions.items()}

@@ -18,12 +18,12 @@ from segue.core.errors import UserError
 from segue.core.records import atomic_file, read_yaml, write_json
 from segue.core.scenario import read_manifest
 
-RUN_FOLDERS = ("checkpoints", "steps", "samples")
+RUN_FOLDERS = ("checkpoints", "steps", "trajectory", "samples")
 RUN_FILES = ("log.jsonl", "scenario.json", "recipe.yaml")
 EARLY_FILES = re.compile(r"scenario\.json|\.(scenario\.json|recipe\.yaml)\..*\.part")
 """what a run leaves that was stopped before it had its recipe"""
 
-MAY_CHANGE = frozenset({"data.root", "train.workers", "train.save_seconds", "eval.samples"})
+MAY_CHANGE = frozenset({"data.root", "train.workers", "train.save_seconds", "eval.samples", "eval.every"})
 """settings that do not alter the numbers: a resumed run may have others"""
 
 

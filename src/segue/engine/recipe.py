@@ -1,7 +1,7 @@
 """A recipe from three words: method, data set, split.
 
-Later layers win: defaults, the data set's training protocol, the method's values for this setting, the recipe
-file, `key=value` words. The result is complete, so a run folder explains itself.
+Later layers win: defaults, the data set's training protocol, the method's values for this setting, those of
+its variant, the recipe file, `key=value` words. The result is complete, so a run folder explains itself.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import segue
 from segue.core import plugins
 from segue.core.config import RunConfig, merge, parse_overrides, validate
 from segue.core.errors import UserError
@@ -53,15 +54,30 @@ def complete(asked: Mapping[str, Any]) -> RunConfig:
     method_kind: type[Method] = plugins.find("method", str(method["name"]))
     check_kind(method_kind, Method, str(method["name"]))
     layers = merge(data_kind.protocol, _paper_values(method_kind, asked))
-    whole = merge(layers, asked)
+    whole = merge(merge(layers, _variant_values(method_kind, asked)), asked)
     if not _section(whole, "scenario").get("split"):
         raise UserError("Which split? Add --split B-I, such as 15-5: 15 classes first, then 5 at a time.")
     data = validate(data_kind.Config, _section(whole, "data"), "data")
     params = validate(method_kind.Config, _section(_section(whole, "method"), "params"), "method.params")
-    filled = merge(
-        whole, {"data": dataclasses.asdict(data), "method": {"params": dataclasses.asdict(params)}}
-    )
+    filled = {
+        **whole,
+        "data": dataclasses.asdict(data),
+        "method": {**_section(whole, "method"), "params": dataclasses.asdict(params)},
+    }
     return validate(RunConfig, filled, "")
+
+
+def recipe_folder() -> Path:
+    """The shipped recipes: inside an installed package, or beside it in a checkout."""
+    inside = Path(segue.__file__).parent / "recipes"
+    return inside if inside.is_dir() else Path(segue.__file__).parents[2] / "recipes"
+
+
+def find_recipe(name: str) -> Path:
+    """A file, or a shipped recipe of that name."""
+    shipped = recipe_folder() / name
+    is_shipped = Path(name).name == name and not Path(name).is_file() and shipped.is_file()
+    return shipped if is_shipped else Path(name)
 
 
 def check_kind(kind: Any, base: type, name: str) -> None:
@@ -85,6 +101,13 @@ def _paper_values(method_kind: type[Method], asked: Mapping[str, Any]) -> dict[s
     for setting in sorted(fitting, key=lambda s: s.split is not None):
         values = merge(values, setting.values)
     return values
+
+
+def _variant_values(method_kind: type[Method], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the variant that was asked for; Config checks its name."""
+    chosen = _section(_section(asked, "method"), "params").get("variant")
+    values = method_kind.variants.get(chosen) if isinstance(chosen, str) else None
+    return {"method": {"params": values or {}}}
 
 
 def _from_manifest(path: str) -> dict[str, Any]:

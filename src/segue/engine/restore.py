@@ -14,7 +14,7 @@ from segue.core.records import read_record, read_yaml
 from segue.core.scenario import Step
 from segue.engine.build import build_data, build_method
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
-from segue.engine.evaluate import evaluate
+from segue.engine.evaluate import evaluate_by
 from segue.engine.progress import Display
 from segue.engine.recipe import complete
 from segue.engine.runtime import pick_device
@@ -26,20 +26,35 @@ def stored_recipe(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfi
     path = Path(folder) / "recipe.yaml"
     if not path.is_file():
         raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")
+    if any(word.startswith("method.params.variant=") for word in overrides):
+        raise UserError(
+            "A stored recipe says every choice of its variant. To run another one, begin with the method:"
+            " segue train caf method.params.variant=NAME ..."
+        )
     return complete(merge(read_yaml(path), parse_overrides(overrides)))
 
 
-def restore_method(config: RunConfig, folder: Path, steps: Sequence[Step], device: torch.device) -> Method:
-    """Grow through the given steps and load the weights after the last of them."""
-    path = CheckpointStore(folder).path(steps[-1].index)
+def restore_method(
+    config: RunConfig, folder: Path, steps: Sequence[Step], device: torch.device, teacher: bool = False
+) -> Method:
+    """Grow through the given steps and load the weights after the last of them; with `teacher` those before
+    it too."""
+    method = build_method(config, device, initial_weights=False)
+    for step in steps[:-1]:
+        method.grow(step)
+    if teacher and len(steps) > 1:
+        _load(method, folder, steps[-2])
+    method.grow(steps[-1])
+    _load(method, folder, steps[-1])
+    return method.eval()
+
+
+def _load(method: Method, folder: Path, step: Step) -> None:
+    path = CheckpointStore(folder).path(step.index)
     if not path.is_file():
         kept = [entry.step for entry in CheckpointStore(folder).entries() if entry.finished]
-        raise UserError(f"{folder} keeps no checkpoint of step {steps[-1].index}; kept: {kept or 'none'}.")
-    method = build_method(config, device, initial_weights=False)
-    for step in steps:
-        method.grow(step)
+        raise UserError(f"{folder} keeps no checkpoint of step {step.index}; kept: {kept or 'none'}.")
     load_strictly(method, load_tree(path)["method"], path)
-    return method.eval()
 
 
 def evaluate_run(
@@ -48,8 +63,10 @@ def evaluate_run(
     overrides: Sequence[str] = (),
     device: str = "auto",
     display: Display | None = None,
-) -> tuple[np.ndarray, tuple[str, ...], int]:
-    """Test a finished step anew: confusion matrix, channel names and the number of classes of step 0."""
+    strategies: Sequence[str] | None = None,
+) -> tuple[dict[str, np.ndarray], tuple[str, ...], int]:
+    """Test a finished step anew: a confusion matrix per strategy (None: that of `predict` alone), the channel
+    names and the number of classes of step 0."""
     folder, display = Path(folder), display or Display()
     config = stored_recipe(folder, overrides)
     for line in differences(read_back(stored_recipe(folder)), read_back(config)):
@@ -74,8 +91,14 @@ def evaluate_run(
             raise UserError(
                 f"The run was trained for {', '.join(trained)}; the data have {', '.join(found)}."
             )
-    method = restore_method(config, folder, data.scenario[: step_index + 1], where)
+    method = restore_method(config, folder, data.scenario[: step_index + 1], where, teacher=bool(strategies))
+    chosen = strategies or method.strategies[:1]
+    if unknown := [name for name in chosen if name not in method.strategies]:
+        raise UserError(
+            f"{config.method.name} cannot predict by '{unknown[0]}' at step {step_index};"
+            f" it can by: {', '.join(method.strategies)}."
+        )
     batches = data.test_batches(step_index, where)
     with display.bar(f"{config.method.name} step {step_index} test", len(batches.data)) as bar:
-        confusion = evaluate(method, batches, step.num_channels, config.train.precision, bar)
-    return confusion, data.scenario.channel_names(step), len(data.scenario.groups[0])
+        found = evaluate_by(method, chosen, batches, step.num_channels, config.train.precision, bar)
+    return found, data.scenario.channel_names(step), len(data.scenario.groups[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import torch
 
 from segue.core.config import RunConfig, recipe_hash
 from segue.core.metrics import step_scores
-from segue.core.records import RunRecord, StepRecord, read_record, read_run
+from segue.core.records import RunRecord, StepRecord, TrajectoryRecord, read_record, read_run
 from segue.core.scenario import Step
 from segue.engine.build import Data, build_data, build_method
 from segue.engine.checkpoint import CheckpointStore, ResumePoint, load_strictly
-from segue.engine.evaluate import evaluate
+from segue.engine.evaluate import evaluate, evaluate_by
 from segue.engine.folder import check_folder, clear_folder, identity, locked, open_folder
 from segue.engine.log import LossLog
 from segue.engine.progress import Display
@@ -75,7 +76,7 @@ def _run_steps(
                 outcome = point.finished["outcome"]
             else:
                 inside = point.inside if step.index == point.finished_step + 1 else None
-                outcome = _train(method, data, step, device, log, store, display, inside)
+                outcome = _train(method, data, step, device, folder, log, store, display, inside)
             if not (folder / "steps" / f"{step.index}.json").is_file() or step.index > point.finished_step:
                 _record(method, data, step, device, folder, outcome, display)
     finally:
@@ -95,6 +96,7 @@ def _train(
     data: Data,
     step: Step,
     device: torch.device,
+    folder: Path,
     log: LossLog,
     store: CheckpointStore,
     display: Display,
@@ -112,15 +114,34 @@ def _train(
     if inside is not None:
         session.load_state_dict(inside)
     batches = data.train_batches(step.index, device, start=session.iteration)
+    watch = _watcher(method, data, step, device, folder) if config.eval.every else None
     with display.bar(_title(data, step), len(batches.plan)) as bar:
         bar.update(session.iteration)
-        losses = train_step(session, step, batches, config.optim, config.train, log, store, bar)
+        losses = train_step(session, step, batches, config.optim, config.train, log, store, bar, watch)
     method.end_step(context)
     outcome = {"losses": losses, "seconds": session.seconds, "peak_memory": peak_memory(device)}
     store.save_finished(
         step.index, {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
     )
     return outcome
+
+
+def _watcher(
+    method: Method, data: Data, step: Step, device: torch.device, folder: Path
+) -> Callable[[int], None]:
+    """Tests the method every few epochs of a step, by every strategy, and after the last one."""
+    config = data.config
+    epochs = config.train.epochs if step.first else config.train.epochs_next or config.train.epochs
+
+    def watch(epoch: int) -> None:
+        if epoch % config.eval.every and epoch != epochs:
+            return
+        batches = data.test_batches(step.index, device)
+        found = evaluate_by(method, method.strategies, batches, step.num_channels, config.train.precision)
+        confusions = {name: tuple(map(tuple, matrix.tolist())) for name, matrix in found.items()}
+        TrajectoryRecord(step.index, epoch, len(data.scenario.groups[0]), confusions).write(folder)
+
+    return watch
 
 
 def _record(

@@ -7,12 +7,18 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from segue.core.classes import voc_palette
 from segue.core.records import atomic_file, write_json
 from segue.core.scenario import Scenario
 from segue.data.steps import Batch
 from segue.methods.base import Method
+
+TINY = 1e-12
+WARM = np.array([(20, 10, 30), (101, 21, 110), (212, 72, 66), (250, 193, 39), (252, 255, 164)])
+COLD = np.array([(20, 10, 30), (24, 48, 120), (36, 110, 190), (90, 180, 230), (200, 240, 255)])
+"""colours from zero to the strongest, evenly spaced: violet to yellow, and blue for negative values"""
 
 
 def choose_samples(scenario: Scenario, present: np.ndarray, candidates: np.ndarray, count: int) -> np.ndarray:
@@ -37,14 +43,38 @@ def write_inputs(folder: Path, batch: Batch, class_names: tuple[str, ...]) -> No
 
 @torch.inference_mode()
 def write_predictions(folder: Path, method: Method, batch: Batch, step: int) -> None:
-    """Prediction and attention maps of every sample after a step."""
+    """Prediction of every sample after a step, and its attention maps laid over the input."""
     method.eval()
     predicted = method.predict(batch.images).argmax(1).cpu()
-    maps = {name: (values * 255).byte().cpu() for name, values in method.attention_maps(batch.images).items()}
-    for number, labels in enumerate(predicted):
+    maps = {
+        name: values.float().cpu().numpy() for name, values in method.attention_maps(batch.images).items()
+    }
+    for number, (image, labels) in enumerate(zip(batch.images.cpu(), predicted, strict=True)):
         _write(folder / str(number) / f"step{step}.png", _indexed(labels))
+        photo = Image.fromarray(image.permute(1, 2, 0).numpy())
         for name, values in maps.items():
-            _write(folder / str(number) / f"step{step}-{name}.png", Image.fromarray(values[number].numpy()))
+            peak = float(np.abs(values[number]).max())
+            # readers of the picture find there what its strongest colour stands for
+            about = PngInfo()
+            about.add_text("peak", f"{peak:.3g}")
+            picture = overlay(photo, values[number] / max(peak, TINY))
+            _write(folder / str(number) / f"step{step}-{name}.png", picture, about)
+
+
+def overlay(photo: Image.Image, level_hw: np.ndarray) -> Image.Image:
+    """A map in [-1, 1] as colours over a photo: warm where it is high, blue where it is negative."""
+    size = photo.size
+    level = np.asarray(Image.fromarray(level_hw.astype(np.float32)).resize(size, Image.Resampling.BILINEAR))
+    strength = np.abs(level)[..., None]
+    stops = np.linspace(0, 1, len(WARM))
+    warm, cold = (
+        np.stack([np.interp(strength[..., 0], stops, channel) for channel in colours.T], axis=-1)
+        for colours in (WARM, COLD)
+    )
+    colour = np.where(level[..., None] < 0, cold, warm)
+    weight = 0.25 + 0.55 * strength  # what is near zero stays mostly photo
+    mixed = (1 - weight) * np.asarray(photo, dtype=np.float64) + weight * colour
+    return Image.fromarray(mixed.round().astype(np.uint8))
 
 
 def _indexed(labels: torch.Tensor) -> Image.Image:
@@ -53,6 +83,6 @@ def _indexed(labels: torch.Tensor) -> Image.Image:
     return picture
 
 
-def _write(path: Path, picture: Image.Image) -> None:
+def _write(path: Path, picture: Image.Image, about: PngInfo | None = None) -> None:
     with atomic_file(path) as file:
-        picture.save(file, format="PNG")
+        picture.save(file, format="PNG", pnginfo=about)

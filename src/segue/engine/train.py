@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,8 +84,12 @@ def train_step(
     log: LossLog,
     store: CheckpointStore,
     bar: Bar,
+    after_epoch: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
-    """Train to the end of the step; returns the mean loss terms of its last epoch."""
+    """Train to the end of the step; returns the mean loss terms of its last epoch.
+
+    `after_epoch` may look at the method (not change it); its time is not counted.
+    """
     total, per_epoch = len(batches.plan), batches.plan.per_epoch
     began = saved = time.monotonic()
     spent, images = session.seconds, 0
@@ -115,6 +119,10 @@ def train_step(
                 if session.iteration % config.log_every == 0 or session.iteration == total:
                     log.write(_log_line(session, step, per_epoch))
                     session.recent.reset()
+                if after_epoch is not None and session.iteration % per_epoch == 0:
+                    after_epoch(session.iteration // per_epoch)
+                    session.method.train()
+                    began += time.monotonic() - now
                 if stop.is_set() or (now - saved >= config.save_seconds and session.iteration < total):
                     save()
                     saved = time.monotonic()

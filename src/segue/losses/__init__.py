@@ -2,7 +2,7 @@
 
 from segue.losses.features import (
     attend,
-    attentive_distillation,
+    attentive_distance,
     channel_attention,
     spatial_attention,
 )
@@ -16,7 +16,7 @@ from segue.losses.pixel import (
 
 __all__ = [
     "attend",
-    "attentive_distillation",
+    "attentive_distance",
     "background_balance",
     "channel_attention",
     "cross_entropy",

@@ -6,10 +6,17 @@ excitation) and place by place (its energy), before new and old are compared.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 EPS = 1e-12
+PAPER_CELLS = 32 * 32
+"""places of the maps (stride 16, crop 512) that the published weight of 1000 belongs to"""
+
+AdForm = Literal["product", "printed"]
+AdNorm = Literal["teacher", "map", "mean"]
 
 
 def channel_attention(m_BChw: Tensor, squeeze_RC: Tensor, excite_CR: Tensor) -> Tensor:
@@ -25,28 +32,51 @@ def spatial_attention(m_BChw: Tensor) -> Tensor:
     return energy_B1hw / norm_B111.clamp_min(EPS)
 
 
-def attend(m_BChw: Tensor, channel_BC11: Tensor) -> Tensor:
-    """AD, eq. 7, as the code of its authors has it: a (1 + s) m, with the energy a of (1 + s) m.
-
-    The spatial factor is a weight, not a path for gradients: moving energy about must not lower the loss.
-    """
-    weighted_BChw = (1 + channel_BC11) * m_BChw
-    return spatial_attention(weighted_BChw.detach()) * weighted_BChw
-
-
-def attentive_distillation(
-    new_BChw: Tensor, old_BChw: Tensor, squeeze_RC: Tensor, excite_CR: Tensor
+def attend(
+    m_BChw: Tensor,
+    channel_BC11: Tensor | None = None,
+    spatial: bool = True,
+    form: AdForm = "product",
+    detach: bool = True,
 ) -> Tensor:
-    """One term of L_AD, eq. 8, divided by the teacher's own mean square.
+    """AD, eq. 7: a map weighted by its channel attention s (None: without) and spatial attention a.
 
-    The mean of a^2 is 1 / (h w), so a plain mean square depends on the size of the map; the relative one does
-    not, nor on the batch or the scale of the features: 1 means "as far from the teacher as it is from zero".
+    `product` is the authors' code: a (1 + s) m, with a taken of (1 + s) m. `printed` is the equation:
+    (1 + s a) m. Without either part both are m, the map of plain feature distillation. `detach`: a is a
+    weight and no path for gradients, so moving energy about does not lower the loss.
     """
-    new_BChw, old_BChw = _wide(new_BChw), _wide(old_BChw)
-    target_BChw = attend(old_BChw, channel_attention(old_BChw, squeeze_RC, excite_CR))
-    source_BChw = attend(new_BChw, channel_attention(new_BChw, squeeze_RC, excite_CR))
-    energy_B = target_BChw.square().mean((1, 2, 3)).clamp_min(EPS)
-    return ((source_BChw - target_BChw).square().mean((1, 2, 3)) / energy_B).mean()
+    m_BChw = _wide(m_BChw)
+    if form == "product":
+        weighted_BChw = m_BChw if channel_BC11 is None else (1 + channel_BC11) * m_BChw
+        return _energy(weighted_BChw, detach) * weighted_BChw if spatial else weighted_BChw
+    if channel_BC11 is None and not spatial:
+        return m_BChw
+    s = 1.0 if channel_BC11 is None else channel_BC11
+    return (1 + (s * _energy(m_BChw, detach) if spatial else s)) * m_BChw
+
+
+def attentive_distance(
+    new_BChw: Tensor, old_BChw: Tensor, norm: AdNorm = "teacher", unit_energy: bool = True
+) -> Tensor:
+    """One term of L_AD, eq. 8, between two maps of `attend`, normalised so that its weight keeps its meaning.
+
+    `teacher`: divided by the mean square of the old map, image by image; 1 means "as far from the teacher as
+    it is from zero", whatever the map size, batch and scale of the features.
+    `map`: the mean square, as if the weights' mean square were always 1/1024. So it is for a (1 + s) m on
+    32 x 32 maps (the energy a has Frobenius norm 1: `unit_energy`), where the published weight is 1000.
+    `mean`: the mean square alone; with a unit energy it falls with the size of the map.
+    """
+    squares_B = (new_BChw - old_BChw).square().mean((1, 2, 3))
+    if norm == "teacher":
+        squares_B = squares_B / old_BChw.square().mean((1, 2, 3)).clamp_min(EPS)
+    elif norm == "map":
+        cells = new_BChw.shape[-2] * new_BChw.shape[-1]
+        squares_B = squares_B * ((cells if unit_energy else 1) / PAPER_CELLS)
+    return squares_B.mean()
+
+
+def _energy(m_BChw: Tensor, detach: bool) -> Tensor:
+    return spatial_attention(m_BChw.detach() if detach else m_BChw)
 
 
 def _wide(m_BChw: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ follows from the config and the steps grown through, so a resumed run grows, loa
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -61,6 +62,8 @@ class Method(nn.Module, ABC):
     about: ClassVar[About]
     settings: ClassVar[tuple[Setting, ...]] = ()
     """per-setting values from the papers"""
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """named sets of values for `Config`, chosen by its field `variant`"""
     offline: ClassVar[bool] = False
     """trains once on all classes"""
     uses_teacher: ClassVar[bool] = False
@@ -89,7 +92,7 @@ class Method(nn.Module, ABC):
     def grow(self, step: Step) -> None:
         """Make room for a step. Called again for finished steps when a run is resumed."""
         if self.uses_teacher and not step.first:
-            self.teacher = Teacher(self.model)
+            self.teacher = Teacher(self.deployed())
         self.model.grow(step, balanced=self.balanced_init and not step.first)
 
     def after_backward(self) -> None:
@@ -111,12 +114,19 @@ class Method(nn.Module, ABC):
         """Logits at the images' resolution, one channel per seen class and background."""
         return upsample(self.model(images).logits, images.shape[-2:])
 
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """Ways to predict at this step; the first is that of `predict`."""
+        return ("predict",)
+
+    def predict_by(self, images: Tensor, strategies: Sequence[str]) -> dict[str, Tensor]:
+        """Logits by several of these strategies, from one pass."""
+        return {name: self.predict(images) for name in strategies}
+
+    def deployed(self) -> Segmenter:
+        """What `predict` needs of the model, as a copy of its own."""
+        return copy.deepcopy(self.model).eval()
+
     def attention_maps(self, images: Tensor) -> dict[str, Tensor]:
-        """Maps in [0, 1] (B x h x w) of where the model looks; by default the energy of its features."""
-        return {"energy": peak_to_one(spatial_attention(self.model(images).features["z_fused"]))}
-
-
-def peak_to_one(maps_B1hw: Tensor) -> Tensor:
-    """B x 1 x h x w -> B x h x w, each divided by its maximum."""
-    maps_Bhw = maps_B1hw.squeeze(1)
-    return maps_Bhw / maps_Bhw.amax((1, 2), keepdim=True).clamp_min(1e-12)
+        """Maps (B x h x w) of where the model looks; by default the energy of its features. 0 is neutral."""
+        return {"energy": spatial_attention(self.model(images).features["z_fused"]).squeeze(1)}

@@ -1,48 +1,91 @@
 """CAF: Continual Attentive Fusion for incremental semantic segmentation (Yang et al., IEEE TMM 2022).
 
-Three parts on top of the unbiased cross-entropy: a layer that fuses the features of the new and the frozen
-old model (models/caf.py), a distillation of features weighted by their own attention (losses/features.py),
-and a distillation of outputs whose background term is re-weighted per image. At test time the layer runs
-without the old model.
+Three parts on top of the unbiased cross-entropy (eq. 13): a layer that fuses the features of the new and the
+frozen old model (models/caf.py), a distillation of features weighted by their own attention
+(losses/features.py), and a distillation of outputs whose background term is re-weighted per image. At test
+time the layer runs without the old model (skip), with zeros in its place (zero) or with it (concat).
+
+Paper and released code differ in many places. Each choice is a field below; `variant` names a whole set of
+them, and docs/caf.md says where each comes from.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from segue.core.config import NonNegative, Positive
+from segue.core.scenario import Step
 from segue.data.steps import Batch
 from segue.losses import (
-    attentive_distillation,
+    attend,
+    attentive_distance,
     background_balance,
+    channel_attention,
     cross_entropy,
     spatial_attention,
     unbiased_cross_entropy,
     unbiased_distillation,
     upsample,
 )
-from segue.methods.base import About, Method, Setting, StepContext, peak_to_one
-from segue.models.caf import REDUCTION, CafLayer
+from segue.losses.features import AdForm, AdNorm
+from segue.losses.pixel import GammaReading
+from segue.methods.base import About, Method, Setting, StepContext
+from segue.models.caf import CafLayer, Excitation, LayerConfig
 from segue.models.segmenter import Output, Segmenter
 
 
 @dataclass(frozen=True)
+class AdConfig:
+    """Attentive distillation."""
+
+    maps: Literal["z+h", "z", "h"] = "z+h"
+    """which features are compared: encoder (after the layer), head, or both"""
+    channel: bool = True
+    """weighted channel by channel (eq. 5)"""
+    spatial: bool = True
+    """weighted place by place (eq. 6)"""
+    form: AdForm = "product"
+    """a (1 + s) m as coded, or (1 + s a) m as printed (eq. 7)"""
+    detach: bool = True
+    """no gradient through the spatial weights"""
+    norm: AdNorm = "teacher"
+    """distance relative to the teacher's map, to 32 x 32 maps, or the plain mean"""
+    target: Literal["fused", "raw"] = "fused"
+    """the teacher's z after its own layer, or before it"""
+    excitation: Literal["frozen", "trained"] = "frozen"
+    """the weights of eq. 5: as drawn, or trained in the student"""
+
+
+@dataclass(frozen=True)
 class Config:
+    variant: Literal["segue", "paper", "official", "official_head"] = "segue"
+    """named set of choices that the fields below start from"""
     kd_weight: NonNegative = 10.0
-    """lambda_D: weight of the balanced distillation"""
-    ad_weight: NonNegative = 1.0
-    """lambda_AD: weight of the attentive distillation, relative to the teacher's energy"""
-    gamma: Literal["logit", "ratio", "literal", "none"] = "none"
-    """reading of the background balance (eq. 11); none: 1"""
+    """lambda_D: weight of the distillation of outputs"""
+    balanced: bool = False
+    """its background term is weighted by gamma (eq. 12)"""
+    gamma: GammaReading = "ratio"
+    """reading of gamma (eq. 11)"""
     gamma_max: Positive | None = 1.0
-    """largest background weight"""
+    """largest gamma"""
+    ad_weight: NonNegative = 1.0
+    """lambda_AD: weight of the attentive distillation"""
+    ad: AdConfig = field(default_factory=AdConfig)
+    layer: LayerConfig = field(default_factory=LayerConfig)
+    old_features: Literal["raw", "fused"] = "raw"
+    """what the layer gets of the teacher: z before or after the teacher's own layer"""
     modality_dropout: Annotated[float, Field(ge=0, le=1)] = 0.5
     """share of iterations in which the layer does without the old features, as it will at test time"""
+
+
+TEACHER_Z = {"raw": "z", "fused": "z_fused"}
+NO_LAYER = {"projection": False, "fusion": False, "attention": False}
 
 
 class CAF(Method):
@@ -53,22 +96,46 @@ class CAF(Method):
         # a small network that is trained from nothing needs room to learn
         Setting("scenes", None, {"method": {"params": {"ad_weight": 0.01}}}),
     )
+    variants: ClassVar = {
+        "segue": {},
+        "paper": {
+            "ad_weight": 1000.0, "balanced": True, "gamma": "literal", "gamma_max": None,
+            "modality_dropout": 0.0,
+            "layer": {"output": "none", "pool": "none", "channel": "linear", "spatial": "linear"},
+            "ad": {"form": "printed", "detach": False, "norm": "map", "target": "raw",
+                   "excitation": "trained"},
+        },
+        "official": {
+            "ad_weight": 1000.0, "balanced": True, "gamma": "logit", "gamma_max": None,
+            "modality_dropout": 0.0, "old_features": "fused",
+            "layer": {"carrier": "z", "residual": False, "scaled": False, "output": "norm", "pool": "after",
+                      "start": "random", "spatial": "energy"},
+            "ad": {"norm": "map"},
+        },
+        "official_head": {
+            "ad_weight": 1000.0, "balanced": False, "layer": NO_LAYER,
+            "ad": {"channel": False, "spatial": False, "norm": "mean"},
+        },
+    }  # fmt: skip
     uses_teacher = True
     balanced_init = True
 
     def __init__(self, config: Config, model: Segmenter) -> None:
         super().__init__(config, model)
-        channels = {"z_fused": model.backbone.channels[-1], "h": model.classifier.in_channels}
-        model.fusion = CafLayer(channels["z_fused"])
-        for name, width in channels.items():
-            # squeeze and excitation stays as drawn, equal in student and teacher: it cannot be bent
-            squeezed = max(width // REDUCTION, 4)
-            self.register_buffer(
-                f"squeeze_{name}", nn.init.kaiming_uniform_(torch.empty(squeezed, width), a=5**0.5)
-            )
-            self.register_buffer(
-                f"excite_{name}", nn.init.kaiming_uniform_(torch.empty(width, squeezed), a=5**0.5)
-            )
+        widths = {"z": model.backbone.channels[-1], "h": model.classifier.in_channels}
+        if config.layer.enabled:
+            model.fusion = CafLayer(widths["z"], config.layer)
+        self.excitation = nn.ModuleDict(
+            {name: Excitation(widths[name], config.ad.excitation) for name in config.ad.maps.split("+")}
+            if config.ad.channel
+            else {}
+        )
+
+    def grow(self, step: Step) -> None:
+        super().grow(step)
+        if not step.first:
+            for excitation in self.excitation.values():
+                excitation.remember()
 
     def begin_step(self, ctx: StepContext) -> None:
         self.num_old = ctx.step.num_old
@@ -77,43 +144,85 @@ class CAF(Method):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         if self.teacher is None:
             return {"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}
-        old = self.teacher(batch.images)
-        skips = torch.rand((), generator=self.generator).item() < self.config.modality_dropout
-        out = self.model(batch.images, None if skips else old.features["z"])
+        config, old = self.config, self.teacher(batch.images)
+        out = self.model(batch.images, self.old_features(old))
         size = batch.labels.shape[-2:]
         logits = upsample(out.logits, size)  # once, for both losses
-        distilled = unbiased_distillation(logits, old.logits, self.background_weight(old.logits), size)
-        return {
-            "ce": unbiased_cross_entropy(logits, batch.labels, self.num_old),
-            "kd": self.config.kd_weight * distilled,
-            "ad": self.config.ad_weight * self.feature_distance(out, old),
-        }
+        terms = {"ce": unbiased_cross_entropy(logits, batch.labels, self.num_old)}
+        if config.kd_weight:
+            gamma = self.background_weight(old.logits)
+            terms["kd"] = config.kd_weight * unbiased_distillation(logits, old.logits, gamma, size)
+        if config.ad_weight:
+            terms["ad"] = config.ad_weight * self.feature_distance(out, old)
+        return terms
+
+    def old_features(self, old: Output) -> Tensor | None:
+        """The teacher's z for the layer; None in a share of the iterations, and where nothing is fused."""
+        if not self.config.layer.fusion:
+            return None
+        skips = torch.rand((), generator=self.generator).item() < self.config.modality_dropout
+        return None if skips else old.features[TEACHER_Z[self.config.old_features]]
 
     def background_weight(self, old_logits: Tensor) -> Tensor | None:
-        """gamma (eq. 11), bounded: an image full of foreground would weigh its background a thousandfold."""
-        if self.config.gamma == "none":
+        """gamma (eq. 11), bounded by choice: an image full of foreground gives a weight of thousands."""
+        if not self.config.balanced:
             return None
-        return background_balance(old_logits, self.config.gamma).clamp(0, self.config.gamma_max)
+        gamma = background_balance(old_logits, self.config.gamma)
+        return gamma if self.config.gamma_max is None else gamma.clamp_max(self.config.gamma_max)
 
     def feature_distance(self, out: Output, old: Output) -> Tensor:
-        """L_AD (eq. 8): both maps of the student against those that the teacher's own head consumed."""
-        return sum(
-            attentive_distillation(
-                out.features[name],
-                old.features[name],
-                getattr(self, f"squeeze_{name}"),
-                getattr(self, f"excite_{name}"),
-            )
-            for name in ("z_fused", "h")
-        )
+        """L_AD (eq. 8), over the chosen maps."""
+        ad, total = self.config.ad, 0.0
+        for name in ad.maps.split("+"):
+            is_z = name == "z"
+            source = out.features["z_fused" if is_z else "h"]
+            target = old.features[TEACHER_Z[ad.target] if is_z else "h"]
+            with torch.autocast(source.device.type, enabled=False):
+                source, target = self.attended(source, name), self.attended(target, name, old=True)
+                unit_energy = ad.form == "product" and ad.spatial
+                total = total + attentive_distance(source, target, ad.norm, unit_energy)
+        return total
+
+    def attended(self, m: Tensor, name: str, old: bool = False) -> Tensor:
+        """AD (eq. 7) of a map, with the chosen parts."""
+        ad, m = self.config.ad, m.float()
+        channel = channel_attention(m, *self.excitation[name].weights(old)) if ad.channel else None
+        return attend(m, channel, ad.spatial, ad.form, ad.detach)
+
+    # Test time
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        fuses = self.teacher is not None and self.config.layer.fusion
+        return ("skip", "zero", "concat") if fuses else ("skip",)
+
+    def predict_by(self, images: Tensor, strategies: Sequence[str]) -> dict[str, Tensor]:
+        """The encoder runs once; only what follows it depends on the strategy."""
+        z, layer, logits = self.model.encode(images)[-1], self.model.fusion, {}
+        for name in strategies:
+            if name == "zero":
+                z_bar = layer(z, pad=True)
+            elif name == "concat":
+                z_bar = layer(z, self.teacher(images).features[TEACHER_Z[self.config.old_features]])
+            else:
+                z_bar = self.model.fuse(z)
+            logits[name] = upsample(self.model.classifier(self.model.refiner(z_bar)), images.shape[-2:])
+        return logits
+
+    def deployed(self) -> Segmenter:
+        """The model of `skip`: no old branch, no fusion."""
+        model = super().deployed()
+        if model.fusion is not None:
+            model.fusion = model.fusion.without_old().eval()
+        return model
 
     def attention_maps(self, images: Tensor) -> dict[str, Tensor]:
-        z = self.model.encode(images)[-1]
-        _, spatial = self.model.fusion.attention(self.model.fusion.fuse(z, None))
-        return {
-            "energy": peak_to_one(spatial_attention(self.model.fuse(z))),
-            "attention": (1 + spatial.squeeze(1)) / 2,  # one half: left as it is
-        }
+        """The energy of z_bar (eq. 6), and the structured attention (eq. 3) averaged over channels."""
+        z, layer = self.model.encode(images)[-1], self.model.fusion
+        maps = {"energy": spatial_attention(self.model.fuse(z)).squeeze(1)}
+        if layer is not None and self.config.layer.attention:
+            maps["attention"] = layer.structured(layer.fuse(z)).mean(1)
+        return maps
 
 
 METHOD = CAF

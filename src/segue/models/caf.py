@@ -1,86 +1,263 @@
 """The continual attentive fusion layer (CAF, Yang et al. 2022, section III-A), between encoder and head.
 
-Shapes: B batch, C channels of z, D inner width, h x w map. v = non-local projection of z; the projections of
-the new and the old features are fused; channel and spatial attention of the fused map form a structured
-tensor:
+Shapes: B batch, C channels of z, D inner width, h x w map, n = h w places, m places after pooling. The
+features z of the new and of the old model are projected (v), fused, and raised by a structured attention:
     z_bar = (1 + A_ch x A_sp) v(old, new)                                                         (eq. 1-4)
-As printed, the equations cut pretrained features off and grow without bound. So the projection is residual
-and scaled by 1/sqrt(D), the fusion starts as "take the new features", and the attentions are bounded: A_ch is
-squeeze and excitation (as in the released code), A_sp a tanh of a 1 x 1 convolution (a channel mean of a
-convolution is one) that starts at zero. Put into a trained model, the layer changes nothing at first. Keys
-and values are pooled 2 x 2, as in the released code.
+Each equation is a function here; `LayerConfig` holds the choice wherever paper and released code differ
+(docs/caf.md). With the default choices the layer changes nothing when it is put into a trained model.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from segue.core.config import Count
+
 REDUCTION = 16
+"""of squeeze and excitation"""
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """The fusion layer. The first three switch its parts; without any of them there is no layer."""
+
+    projection: bool = True
+    """non-local projection; off: v = z"""
+    fusion: bool = True
+    """features of the old model are fused in"""
+    attention: bool = True
+    """structured attention; off: A = 0"""
+    carrier: Literal["v", "z"] = "v"
+    """what the attention raises: the fused v, or z itself (attention off: z + v)"""
+    residual: bool = True
+    """the projection is added to z"""
+    scaled: bool = True
+    """products of queries and keys divided by sqrt(D)"""
+    output: Literal["conv", "norm", "none"] = "conv"
+    """end of the projection: a convolution that starts at zero, one whose batch norm does, or nothing"""
+    bottleneck: Count = 2
+    """channels of z per channel inside the projection"""
+    pool: Literal["before", "after", "none"] = "before"
+    """2 x 2 max-pooling of keys and values, before or after their convolution"""
+    start: Literal["new", "random"] = "new"
+    """the fusion starts as "take the new features", or at random"""
+    channel: Literal["excitation", "linear"] = "excitation"
+    """A_ch: squeeze and excitation with a sigmoid, or a linear map of the mean"""
+    spatial: Literal["tanh", "energy", "linear"] = "tanh"
+    """A_sp: tanh of a convolution that starts at zero; a convolution of squares, normalised; a convolution"""
+
+    def __post_init__(self) -> None:
+        if self.projection and self.carrier == "v" and not self.residual and self.output != "none":
+            raise ValueError("carrier v without residual begins with features that are all zero")
+
+    @property
+    def enabled(self) -> bool:
+        return self.projection or self.fusion or self.attention
+
+
+# The equations
+
+
+def non_local(query_BDn: Tensor, key_BDm: Tensor, value_BEm: Tensor, scaled: bool = True) -> Tensor:
+    """The non-local sum behind v: value x softmax(key^T query / sqrt(D)), B x E x n; no n x m matrix is kept.
+
+    Unscaled products (the released code) leave the range of half precision, so they are taken in float32.
+    """
+    heads = value_BEm.shape[1] // query_BDn.shape[1]  # a wider value is read in parts of width D
+    value_BGmD = value_BEm.unflatten(1, (heads, -1)).transpose(2, 3)
+    query_BGnD, key_BGmD = (
+        x.transpose(1, 2).unsqueeze(1).expand(-1, heads, -1, -1) for x in (query_BDn, key_BDm)
+    )
+    if scaled:
+        mixed = F.scaled_dot_product_attention(query_BGnD, key_BGmD, value_BGmD)
+    else:
+        with torch.autocast(query_BDn.device.type, enabled=False):
+            wide = (_wide(x) for x in (query_BGnD, key_BGmD, value_BGmD))
+            mixed = F.scaled_dot_product_attention(*wide, scale=1.0)
+    return mixed.transpose(2, 3).flatten(1, 2)
+
+
+def fuse_features(old_BChw: Tensor, new_BChw: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """v(old, new): a 1 x 1 convolution of both, concatenated, back to C channels."""
+    return F.conv2d(torch.cat([old_BChw, new_BChw], dim=1), weight, bias)
+
+
+def spatial_map(v_BChw: Tensor, weight_1C11: Tensor, bias_1: Tensor) -> Tensor:
+    """A_sp, eq. 1. The channel mean of a C -> C convolution is a C -> 1 convolution: B x 1 x h x w."""
+    return F.conv2d(v_BChw, weight_1C11, bias_1)
+
+
+def channel_vector(v_BChw: Tensor, weight_CC: Tensor, bias_C: Tensor) -> Tensor:
+    """A_ch, eq. 2. The mean over places of a 1 x 1 convolution is a linear map of the mean: B x C x 1 x 1."""
+    return F.linear(v_BChw.mean((2, 3)), weight_CC, bias_C)[:, :, None, None]
+
+
+def excited_vector(v_BChw: Tensor, squeeze_RC: Tensor, excite_CR: Tensor) -> Tensor:
+    """A_ch as the released code has it, eq. 2 through a bottleneck: in (0, 1), B x C x 1 x 1."""
+    return F.linear(F.linear(v_BChw.mean((2, 3)), squeeze_RC).relu(), excite_CR).sigmoid()[:, :, None, None]
+
+
+def at_most_one(map_B1hw: Tensor) -> Tensor:
+    """Each image's map divided by its largest magnitude where that exceeds 1: never by something small."""
+    return map_B1hw / map_B1hw.abs().amax((1, 2, 3), keepdim=True).clamp_min(1)
+
+
+def structured_attention(channel_BC11: Tensor, spatial_B1hw: Tensor) -> Tensor:
+    """A_str, eq. 3: their tensor product, B x C x h x w."""
+    return channel_BC11 * spatial_B1hw
+
+
+def apply_attention(carrier_BChw: Tensor, attention_BChw: Tensor) -> Tensor:
+    """z_bar, eq. 4: (1 + A_str) carrier."""
+    return carrier_BChw + attention_BChw * carrier_BChw
+
+
+# The layer
 
 
 class NonLocal(nn.Module):
-    """v = z + W softmax(theta(z)^T phi(z) / sqrt(D)) g(z), keys and values pooled 2 x 2; W starts at zero."""
+    """v of one model's z: three 1 x 1 convolutions, their non-local sum and, by choice, an output layer."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, config: LayerConfig) -> None:
         super().__init__()
-        inner = max(channels // 2, 1)
+        self.config = config
+        inner = max(channels // config.bottleneck, 1)
+        if config.output == "none":  # the sum is v itself, in parts of the inner width
+            inner = inner if channels % inner == 0 else channels
+            self.theta, self.phi = (nn.Conv2d(channels, inner, 1) for _ in range(2))
+            self.g = nn.Conv2d(channels, channels, 1)
+            return
         self.theta, self.phi, self.g = (nn.Conv2d(channels, inner, 1) for _ in range(3))
-        self.out = nn.Conv2d(inner, channels, 1)
-        nn.init.zeros_(self.out.weight)
-        nn.init.zeros_(self.out.bias)
+        last = nn.Conv2d(inner, channels, 1)
+        self.out = last if config.output == "conv" else nn.Sequential(last, nn.BatchNorm2d(channels))
+        zero = last if config.output == "conv" else self.out[1]
+        nn.init.zeros_(zero.weight)
+        nn.init.zeros_(zero.bias)
 
     def forward(self, z_BChw: Tensor) -> Tensor:
-        pooled = F.max_pool2d(z_BChw, 2, ceil_mode=True)
-        query, key, value = (_tokens(x) for x in (self.theta(z_BChw), self.phi(pooled), self.g(pooled)))
-        mixed_B1nD = F.scaled_dot_product_attention(query, key, value)
-        mixed_BDhw = mixed_B1nD.squeeze(1).transpose(1, 2).unflatten(2, z_BChw.shape[-2:])
-        return z_BChw + self.out(mixed_BDhw)
-
-
-def _tokens(x_BDhw: Tensor) -> Tensor:
-    """B x D x h x w -> B x 1 x (h w) x D: one attention head over places."""
-    return x_BDhw.flatten(2).transpose(1, 2).unsqueeze(1)
+        source = _pooled(z_BChw) if self.config.pool == "before" else z_BChw
+        key, value = self.phi(source), self.g(source)
+        if self.config.pool == "after":
+            key, value = _pooled(key), _pooled(value)
+        tokens = (x.flatten(2) for x in (self.theta(z_BChw), key, value))
+        v_BChw = non_local(*tokens, self.config.scaled).unflatten(2, z_BChw.shape[-2:])
+        if self.config.output != "none":
+            v_BChw = self.out(v_BChw)
+        return z_BChw + v_BChw if self.config.residual else v_BChw
 
 
 class CafLayer(nn.Module):
     """z and, in training, the teacher's z -> z_bar. Without old features the fusion is skipped."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, config: LayerConfig | None = None) -> None:
         super().__init__()
-        hidden = max(channels // REDUCTION, 4)
-        self.project_new = NonLocal(channels)
-        self.project_old = NonLocal(channels)
-        self.fusion = nn.Conv2d(2 * channels, channels, 1)
-        self.channel = nn.Sequential(
-            nn.Linear(channels, hidden, bias=False), nn.ReLU(), nn.Linear(hidden, channels, bias=False)
-        )
-        self.spatial = nn.Conv2d(channels, 1, 1)
-        nn.init.zeros_(self.spatial.weight)  # no attention at first, but a full gradient towards it
-        nn.init.zeros_(self.spatial.bias)
-        with torch.no_grad():  # [0 | I]: at first the new features pass as they are
-            self.fusion.weight.zero_()
-            self.fusion.weight[:, channels:, 0, 0] = torch.eye(channels)
-            self.fusion.bias.zero_()
+        self.channels, self.config = channels, config or LayerConfig()
+        config = self.config
+        identity = nn.Identity()
+        self.project_new = NonLocal(channels, config) if config.projection else identity
+        if config.fusion:
+            self.project_old = NonLocal(channels, config) if config.projection else identity
+            self.fusion = nn.Conv2d(2 * channels, channels, 1)
+            if config.start == "new":
+                with torch.no_grad():  # [0 | I]
+                    self.fusion.weight.zero_()
+                    self.fusion.weight[:, channels:, 0, 0] = torch.eye(channels)
+                    self.fusion.bias.zero_()
+        if config.attention:
+            hidden = max(channels // REDUCTION, 4)
+            if config.channel == "excitation":
+                self.squeeze = nn.Linear(channels, hidden, bias=False)
+                self.excite = nn.Linear(hidden, channels, bias=False)
+            else:
+                self.channel = nn.Linear(channels, channels)
+            self.spatial = nn.Conv2d(channels, 1, 1)
+            if config.spatial == "energy":
+                self.spatial_norm = nn.BatchNorm2d(1)
+            if config.spatial == "tanh":  # no attention at first, but a full gradient towards it
+                nn.init.zeros_(self.spatial.weight)
+                nn.init.zeros_(self.spatial.bias)
 
-    def fuse(self, z_BChw: Tensor, old_z_BChw: Tensor | None) -> Tensor:
-        """v(old, new), or v(new) when there are no old features."""
+    def fuse(self, z_BChw: Tensor, old_z_BChw: Tensor | None = None, pad: bool = False) -> Tensor:
+        """v(old, new); with `pad` zeros stand for v(old); without either v(new) alone."""
         new_BChw = self.project_new(z_BChw)
-        if old_z_BChw is None:
+        if not self.config.fusion or (old_z_BChw is None and not pad):
             return new_BChw
-        return self.fusion(torch.cat([self.project_old(old_z_BChw), new_BChw], dim=1))
+        old_BChw = torch.zeros_like(new_BChw) if pad else self.project_old(old_z_BChw)
+        return fuse_features(old_BChw, new_BChw, self.fusion.weight, self.fusion.bias)
 
-    def attention(self, v_BChw: Tensor) -> tuple[Tensor, Tensor]:
-        """A_ch in (0, 1) (eq. 2, B x C x 1 x 1) and A_sp in (-1, 1) (eq. 1, B x 1 x h x w)."""
-        channel_BC11 = self.channel(v_BChw.mean((2, 3))).sigmoid()[:, :, None, None]
-        return channel_BC11, self.spatial(v_BChw).tanh()
+    def channel_attention(self, v_BChw: Tensor) -> Tensor:
+        """A_ch (eq. 2), B x C x 1 x 1."""
+        if self.config.channel == "linear":
+            return channel_vector(v_BChw, self.channel.weight, self.channel.bias)
+        return excited_vector(v_BChw, self.squeeze.weight, self.excite.weight)
+
+    def spatial_attention(self, v_BChw: Tensor) -> Tensor:
+        """A_sp (eq. 1), B x 1 x h x w."""
+        if self.config.spatial == "energy":
+            with torch.autocast(v_BChw.device.type, enabled=False):  # squares leave half precision
+                squares = _wide(v_BChw).square()
+                return at_most_one(
+                    self.spatial_norm(spatial_map(squares, self.spatial.weight, self.spatial.bias))
+                )
+        raw_B1hw = spatial_map(v_BChw, self.spatial.weight, self.spatial.bias)
+        return raw_B1hw.tanh() if self.config.spatial == "tanh" else raw_B1hw
 
     def structured(self, v_BChw: Tensor) -> Tensor:
-        """A_str (eq. 3): by which share each feature is raised or, where A_sp is negative, lowered."""
-        channel_BC11, spatial_B1hw = self.attention(v_BChw)
-        return channel_BC11 * spatial_B1hw
+        """A_str (eq. 3): by which share each feature is raised or, where A is negative, lowered."""
+        return structured_attention(self.channel_attention(v_BChw), self.spatial_attention(v_BChw))
 
-    def forward(self, z_BChw: Tensor, old_z_BChw: Tensor | None = None) -> Tensor:
-        v_BChw = self.fuse(z_BChw, old_z_BChw)
-        return v_BChw + self.structured(v_BChw) * v_BChw
+    def forward(self, z_BChw: Tensor, old_z_BChw: Tensor | None = None, pad: bool = False) -> Tensor:
+        v_BChw = self.fuse(z_BChw, old_z_BChw, pad)
+        if self.config.attention:
+            carrier_BChw = v_BChw if self.config.carrier == "v" else z_BChw
+            return apply_attention(carrier_BChw, self.structured(v_BChw))
+        return v_BChw if self.config.carrier == "v" else z_BChw + v_BChw
+
+    def without_old(self) -> CafLayer:
+        """A copy for test time that can only skip: the old branch and the fusion are gone."""
+        slim = CafLayer(self.channels, replace(self.config, fusion=False)).to(next(self.parameters()).device)
+        kept = slim.state_dict().keys()
+        slim.load_state_dict({k: v for k, v in self.state_dict().items() if k in kept}, strict=True)
+        return slim
+
+
+class Excitation(nn.Module):
+    """The weights of AD_ch (eq. 5) for one map, and those that the teacher had.
+
+    Frozen weights stay as drawn and are equal in both models, so they cannot be bent to lower the loss.
+    """
+
+    def __init__(self, width: int, training: str) -> None:
+        super().__init__()
+        hidden = max(width // REDUCTION, 4)
+        self.trained = training == "trained"
+        for name, shape in (("squeeze", (hidden, width)), ("excite", (width, hidden))):
+            weight = nn.init.kaiming_uniform_(torch.empty(shape), a=5**0.5)
+            if self.trained:
+                self.register_parameter(name, nn.Parameter(weight))
+                self.register_buffer(f"old_{name}", weight.clone())
+            else:
+                self.register_buffer(name, weight)
+
+    def remember(self) -> None:
+        """The weights of the step before become the teacher's."""
+        if self.trained:
+            self.old_squeeze.copy_(self.squeeze.detach())
+            self.old_excite.copy_(self.excite.detach())
+
+    def weights(self, old: bool = False) -> tuple[Tensor, Tensor]:
+        """Squeeze and excite, of the student or as the teacher has them."""
+        return (self.old_squeeze, self.old_excite) if old and self.trained else (self.squeeze, self.excite)
+
+
+def _pooled(x_BChw: Tensor) -> Tensor:
+    return F.max_pool2d(x_BChw, 2, ceil_mode=True)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

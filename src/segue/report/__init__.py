@@ -1,7 +1,17 @@
 """Tables, curves and a web page from run folders alone. Nothing here imports torch or the training code."""
 
+from segue.report.ablation import Ablation, ablation_page, ablation_table
 from segue.report.html import write_report
 from segue.report.markdown import markdown_tables, write_markdown
 from segue.report.tables import metrics_table, results_table
 
-__all__ = ["markdown_tables", "metrics_table", "results_table", "write_markdown", "write_report"]
+__all__ = [
+    "Ablation",
+    "ablation_page",
+    "ablation_table",
+    "markdown_tables",
+    "metrics_table",
+    "results_table",
+    "write_markdown",
+    "write_report",
+]

@@ -15,7 +15,7 @@ def markdown_tables(runs: Sequence[RunRecord], costs: bool = True) -> str:
     """Scores after each step and, with `costs`, the table of other scores and costs."""
     comparison = compare(runs)
     sheets = [results_sheet(comparison), *([metrics_sheet(comparison)] if costs else [])]
-    return "\n".join(_markdown(sheet) for sheet in sheets)
+    return "\n".join(sheet_markdown(sheet) for sheet in sheets)
 
 
 def write_markdown(runs: Sequence[RunRecord], path: str | Path) -> Path:
@@ -25,9 +25,10 @@ def write_markdown(runs: Sequence[RunRecord], path: str | Path) -> Path:
     return Path(path)
 
 
-def _markdown(sheet: Sheet) -> str:
+def sheet_markdown(sheet: Sheet, first: str = "method") -> str:
+    """A sheet as a Markdown table."""
     heads = [f"{upper} {lower}".replace("- ", "").strip() for upper, lower in sheet.heads]
-    lines = [f"**{sheet.title}**", "", _row(["method", *heads]), _row(["---", *["---:"] * len(heads)])]
+    lines = [f"**{sheet.title}**", "", _row([first, *heads]), _row(["---", *["---:"] * len(heads)])]
     for label, cells in sheet.rows:
         pairs = zip(cells, sheet.decimals, strict=True)
         lines.append(_row([label, *(_cell(cell, decimals) for cell, decimals in pairs)]))

@@ -28,20 +28,6 @@ MAX_COLUMNS = 6
 PALETTE = [232, 235, 236, *voc_palette()[3 : 3 * IGNORE], 255, 255, 255]
 """the colours of VOC, but a light background (dark classes vanish on black) and white for not scored"""
 
-HEAT = np.array(
-    [
-        (0, 0, 4),
-        (40, 11, 84),
-        (101, 21, 110),
-        (159, 42, 99),
-        (212, 72, 66),
-        (245, 125, 21),
-        (250, 193, 39),
-        (252, 255, 164),
-    ]
-)
-"""colours from low to high, evenly spaced: dark, violet, orange, light yellow"""
-
 
 @dataclass(frozen=True)
 class Picture:
@@ -50,6 +36,8 @@ class Picture:
     """few pixels: enlarged in blocks and not smoothed"""
     text: str
     """what it shows, for those who cannot see it"""
+    note: str = ""
+    """shown below it"""
 
 
 @dataclass(frozen=True)
@@ -107,12 +95,12 @@ def _sample(key: str, found: Sequence[tuple[Entry, Path]], steps: Sequence[int])
         key=key,
         input=_picture(photo, f"{key}: input"),
         truth=_picture(truth and _coloured(truth), f"{key}: ground truth"),
-        rows=tuple(row for entry, place in found for row in _rows(entry, place, photo, steps)),
+        rows=tuple(row for entry, place in found for row in _rows(entry, place, steps)),
     )
 
 
-def _rows(entry: Entry, place: Path, photo: Image.Image | None, steps: Sequence[int]) -> Iterator[PictureRow]:
-    """The predictions of a method and, if it has any, its attention maps over the photo."""
+def _rows(entry: Entry, place: Path, steps: Sequence[int]) -> Iterator[PictureRow]:
+    """The predictions of a method and, if it has any, its maps over the photo."""
     # The single step of Joint stands beside the last step of the others.
     files = {steps[-1]: "step0"} if entry.offline else {step: f"step{step}" for step in steps}
 
@@ -121,22 +109,11 @@ def _rows(entry: Entry, place: Path, photo: Image.Image | None, steps: Sequence[
 
     labels = {step: _open(place / f"{name}.png", None) for step, name in files.items()}
     yield PictureRow(entry.label, cells(entry.label, {k: x and _coloured(x) for k, x in labels.items()}))
-    maps = {step: _open(place / f"{name}-attention.png", "L") for step, name in files.items()}
-    if photo and any(maps.values()):
-        label = f"{entry.label} attention"
-        yield PictureRow(
-            label, cells(label, {k: x and overlay(photo, x) for k, x in maps.items()}), attention=True
-        )
-
-
-def overlay(photo: Image.Image, grey: Image.Image) -> Image.Image:
-    """A grey map as colours over a photo; what is low stays mostly photo."""
-    level = np.asarray(grey.resize(photo.size, Image.Resampling.BILINEAR), dtype=np.float64) / 255
-    stops = np.linspace(0, 1, len(HEAT))
-    colour = np.stack([np.interp(level, stops, channel) for channel in HEAT.T], axis=-1)
-    weight = (0.3 + 0.5 * level)[..., None]
-    mixed = (1 - weight) * np.asarray(photo, dtype=np.float64) + weight * colour
-    return Image.fromarray(mixed.round().astype(np.uint8))
+    for kind in ("energy", "attention"):
+        maps = {step: _open(place / f"{name}-{kind}.png", "RGB") for step, name in files.items()}
+        if any(maps.values()):
+            label = f"{entry.label} {kind}"
+            yield PictureRow(label, cells(label, maps), attention=True)
 
 
 def _coloured(indices: Image.Image) -> Image.Image:
@@ -162,7 +139,10 @@ def _open(path: Path, mode: str | None) -> Image.Image | None:
         raise UserError(f"{path} is not a readable picture: {error}.") from error
     if mode is None and image.mode not in ("P", "L"):
         raise UserError(f"{path} should hold one label per pixel (mode P), but its mode is {image.mode}.")
-    return image.convert(mode) if mode else image
+    peak = image.info.get("peak")
+    image = image.convert(mode) if mode else image
+    image.info["peak"] = peak  # a conversion may drop it
+    return image
 
 
 def _picture(image: Image.Image | None, text: str) -> Picture | None:
@@ -171,4 +151,7 @@ def _picture(image: Image.Image | None, text: str) -> Picture | None:
     buffer = io.BytesIO()
     image.save(buffer, format="PNG", optimize=True)
     uri = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-    return Picture(uri, coarse=max(image.size) <= MAX_SIDE // 2, text=text)
+    peak = image.info.get("peak")
+    return Picture(
+        uri, coarse=max(image.size) <= MAX_SIDE // 2, text=text, note=f"up to {peak}" if peak else ""
+    )

@@ -36,12 +36,12 @@ class Sheet:
 
 def results_table(runs: Sequence[RunRecord]) -> Table:
     """old / new / all of each method after each step, and what it forgot; 80 columns wide for three steps."""
-    return _terminal(results_sheet(compare(runs)))
+    return sheet_table(results_sheet(compare(runs)))
 
 
 def metrics_table(runs: Sequence[RunRecord]) -> Table:
     """The other scores of the finished runs, and their cost."""
-    return _terminal(metrics_sheet(compare(runs)))
+    return sheet_table(metrics_sheet(compare(runs)))
 
 
 def results_sheet(comparison: Comparison) -> Sheet:
@@ -142,7 +142,8 @@ def _label(entry: Entry) -> str:
     return entry.label + ("" if len(entry.finished) == len(entry.runs) else " *")
 
 
-def _terminal(sheet: Sheet) -> Table:
+def sheet_table(sheet: Sheet, first: str = "method") -> Table:
+    """A sheet for the terminal."""
     table = Table(
         title=Text(sheet.title, style="bold"),
         caption=Text("\n".join(["", *sheet.caption]), style="dim"),
@@ -153,7 +154,7 @@ def _terminal(sheet: Sheet) -> Table:
         pad_edge=False,
         show_edge=False,
     )
-    table.add_column(Text("\nmethod"), overflow="fold", min_width=6)
+    table.add_column(Text(f"\n{first}"), overflow="fold", min_width=6)
     previous = ""
     for upper, lower in sheet.heads:
         table.add_column(

@@ -1,0 +1,133 @@
+"""The ablation tables of the paper: run every row that is not done yet, then show the paper's numbers and
+ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from segue.core.ablation import AblationTable, Row, read_ablation
+from segue.core.config import RunConfig, merge, parse_overrides
+from segue.core.errors import UserError, suggest
+from segue.core.records import atomic_file, read_run
+from segue.engine.folder import check_folder
+from segue.engine.grid import Job, run_all
+from segue.engine.progress import Display
+from segue.engine.recipe import complete, recipe_folder
+from segue.report import Ablation, ablation_page, ablation_table
+
+
+def table_files() -> dict[str, Path]:
+    """The shipped tables by name."""
+    return {path.stem: path for path in sorted((recipe_folder() / "ablations").glob("*.yaml"))}
+
+
+def ablate(
+    names: Sequence[str],
+    dataset: str,
+    split: str | None = None,
+    mode: str | None = None,
+    words: Sequence[str] = (),
+    seeds: int = 1,
+    out: Path = Path("runs/ablations"),
+    page: Path | None = None,
+    device: str = "auto",
+    console: Console | None = None,
+) -> list[Ablation]:
+    """Run the rows of some tables with seeds 0, 1, ...; rows that are the same experiment are run once."""
+    console = console or Console()
+    tables = {name: read_ablation(path) for name, path in _chosen(names).items()}
+    plans = {
+        name: [
+            [row_recipe(table, row, dataset, split, mode, words, seed) for seed in range(seeds)]
+            for row in table.rows
+        ]
+        for name, table in tables.items()
+    }
+    jobs: dict[Path, Job] = {}
+    folders: dict[str, list[list[Path]]] = {}
+    for name, table in tables.items():
+        folders[name] = []
+        for row, recipes in zip(table.rows, plans[name], strict=True):
+            places = [out / _setting_name(recipe) / f"{row.run}-s{recipe.train.seed}" for recipe in recipes]
+            folders[name].append(places)
+            for place, recipe in zip(places, recipes, strict=True):
+                if not _done(place, recipe):
+                    jobs[place] = Job(recipe, place, resume=True)
+    display = Display(console)
+    if jobs:
+        total = len({place for rows in folders.values() for places in rows for place in places})
+        display.say(f"{len(jobs)} runs to do, {total - len(jobs)} are done. All are kept in {out}.")
+        run_all(list(jobs.values()), device, display)
+    ablations = []
+    for name, table in tables.items():
+        runs = tuple(tuple(read_run(place) for place in places) for places in folders[name])
+        ablations.append(Ablation(name, table, _setting(plans[name][0][0]), runs))
+        console.print(ablation_table(ablations[-1]))
+    if page is not None:
+        command = " ".join(["segue ablate", *names, "--on", dataset, "--seeds", str(seeds), *words])
+        with atomic_file(page) as file:
+            file.write(ablation_page(ablations, command).encode())
+        display.say(f"Page: {page}")
+    return ablations
+
+
+def row_recipe(
+    table: AblationTable,
+    row: Row,
+    dataset: str,
+    split: str | None,
+    mode: str | None,
+    words: Sequence[str],
+    seed: int,
+) -> RunConfig:
+    """The recipe of one row: what was asked for, then what makes the row."""
+    setting = table.settings.get(dataset, {})
+    scenario = {
+        "dataset": dataset,
+        "split": split or setting.get("split"),
+        "mode": mode or setting.get("mode"),
+    }
+    said = {"scenario": {key: value for key, value in scenario.items() if value}, "train": {"seed": seed}}
+    row_values: dict[str, Any] = {"method": {"name": "caf", "params": row.params}}
+    config = complete(merge(merge(said, parse_overrides(words)), row_values))
+    if not row.times:
+        return config
+    factors = {name: config.method.params[name] * factor for name, factor in row.times.items()}
+    return complete(
+        merge(merge(said, parse_overrides(words)), merge(row_values, {"method": {"params": factors}}))
+    )
+
+
+def _chosen(names: Sequence[str]) -> dict[str, Path]:
+    files = table_files()
+    if list(names) == ["all"]:
+        return files
+    for name in names:
+        if name not in files:
+            raise UserError(f"There is no ablation table '{name}'.{suggest(name, files)}")
+    if not names:
+        raise UserError(f"Which table? Name one of: {', '.join(files)}, or all.")
+    return {name: files[name] for name in names}
+
+
+def _setting(config: RunConfig) -> str:
+    scenario = config.scenario
+    split = scenario.split if isinstance(scenario.split, str) else "custom"
+    return f"{scenario.dataset} {split} {scenario.mode}"
+
+
+def _setting_name(config: RunConfig) -> Path:
+    """Runs of one setting and variant lie together."""
+    variant = config.method.params["variant"]
+    name = _setting(config).replace(" ", "-")
+    return Path(name if variant == "segue" else f"{name}-{variant}")
+
+
+def _done(folder: Path, recipe: RunConfig) -> bool:
+    """Whether the run of this recipe is finished; a run of another recipe in its place is refused."""
+    check_folder(folder, recipe, resume=True, overwrite=False)
+    return (folder / "recipe.yaml").is_file() and read_run(folder).finished

@@ -1,0 +1,108 @@
+"""Tables of ablations: the paper's numbers and ours side by side, never mixed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from rich.table import Table
+
+from segue.core.ablation import AblationTable
+from segue.core.metrics import step_scores
+from segue.core.records import RunRecord
+from segue.report.comparison import Stat, stat
+from segue.report.markdown import sheet_markdown
+from segue.report.tables import Sheet, sheet_table
+
+SCORES = ("old", "new", "all")
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A table with the finished runs of each of its rows."""
+
+    name: str
+    table: AblationTable
+    setting: str
+    """data set, split and mode of our runs"""
+    runs: tuple[tuple[RunRecord, ...], ...]
+
+    def ours(self, row: int) -> tuple[Stat, ...]:
+        """old, new and all at the end, in percent, over the seeds."""
+        finals = [
+            step_scores(run.steps[-1].matrix, len(run.steps[-1].groups[0]))
+            for run in self.runs[row]
+            if run.finished
+        ]
+        return tuple(stat(100 * getattr(final, name) for final in finals) for name in SCORES)
+
+    def paper(self, row: int) -> tuple[Stat, ...]:
+        where = self.table.paper_setting(self.setting)
+        return tuple(map(Stat, self.table.rows[row].paper.get(where, (math.nan,) * 3)))
+
+
+def ablation_table(ablation: Ablation) -> Table:
+    return sheet_table(ablation_sheet(ablation), first="row")
+
+
+def ablation_markdown(ablation: Ablation) -> str:
+    return sheet_markdown(ablation_sheet(ablation), first="row")
+
+
+def ablation_sheet(ablation: Ablation) -> Sheet:
+    where = ablation.table.paper_setting(ablation.setting)
+    has_paper = any(row.paper for row in ablation.table.rows)
+    count = max(len(runs) for runs in ablation.runs)
+    heads = [("ours", name) for name in SCORES] + [("paper", name) for name in SCORES] * has_paper
+    rows = []
+    for index, row in enumerate(ablation.table.rows):
+        rows.append((row.name, ablation.ours(index) + ablation.paper(index) * has_paper))
+    seeds = f"mean ± standard deviation of {count} seeds" if count > 1 else "one seed"
+    caption = [f"Ours: {ablation.setting}, {seeds}, mean IoU in percent without background."]
+    if has_paper:
+        caption.append(f"Paper: {where}.")
+        caption.append(_agreement(ablation))
+    return Sheet(
+        title=ablation.table.title,
+        heads=tuple(heads),
+        decimals=(1,) * len(heads),
+        rows=tuple(rows),
+        caption=tuple(caption),
+    )
+
+
+def _agreement(ablation: Ablation) -> str:
+    """Which pairs of rows stand the other way round here, by more than their spread."""
+    agree, against, total = 0, [], 0
+    for low, high in combinations(range(len(ablation.table.rows)), 2):
+        theirs = ablation.paper(high)[2].mean - ablation.paper(low)[2].mean
+        if math.isnan(theirs) or theirs == 0:
+            continue
+        a, b = (low, high) if theirs > 0 else (high, low)  # the paper has b above a
+        worse, better = ablation.ours(a)[2], ablation.ours(b)[2]
+        if math.isnan(worse.mean + better.mean):
+            continue
+        total += 1
+        spread = sum(0.0 if math.isnan(s.std) else s.std for s in (worse, better))
+        agree += better.mean - worse.mean > spread
+        if worse.mean - better.mean > spread:
+            against.append(f"{ablation.table.rows[a].name} above {ablation.table.rows[b].name}")
+    text = (
+        f"Of {total} pairs of rows, {agree} stand in the paper's order of 'all' here, {len(against)} the"
+        f" other way round, {total - agree - len(against)} are closer than their standard deviations."
+    )
+    return text + (f" Other way round: {'; '.join(against)}." if against else "")
+
+
+def ablation_page(ablations: Sequence[Ablation], command: str) -> str:
+    """All tables as one Markdown page."""
+    parts = [
+        "# Ablations",
+        f"Made from the records by `{command}`; do not edit. Every row is CAF with the settings that"
+        " `recipes/ablations` names; [caf.md](caf.md) explains them. The paper's numbers belong to other"
+        " images and a far larger network: compare the order of rows, not the values.",
+        *(ablation_markdown(ablation) for ablation in ablations),
+    ]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
