@@ -54,9 +54,9 @@ def write_predictions(folder: Path, method: Method, batch: Batch, step: int) -> 
         photo = Image.fromarray(image.permute(1, 2, 0).numpy())
         for name, values in maps.items():
             peak = float(np.abs(values[number]).max())
-            # readers of the picture find there what its strongest colour stands for
             about = PngInfo()
-            about.add_text("peak", f"{peak:.3g}")
+            if name != "energy":  # what the strongest colour stands for; energy has no unit
+                about.add_text("peak", f"{peak:.2g}")
             picture = overlay(photo, values[number] / max(peak, TINY))
             _write(folder / str(number) / f"step{step}-{name}.png", picture, about)
 

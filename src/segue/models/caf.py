@@ -48,8 +48,8 @@ class LayerConfig:
     """the fusion starts as "take the new features", or at random"""
     channel: Literal["excitation", "linear"] = "excitation"
     """A_ch: squeeze and excitation with a sigmoid, or a linear map of the mean"""
-    spatial: Literal["tanh", "energy", "linear"] = "tanh"
-    """A_sp: tanh of a convolution that starts at zero; a convolution of squares, normalised; a convolution"""
+    spatial: Literal["contrast", "energy", "linear"] = "contrast"
+    """A_sp: a convolution against its mean over places, bounded; one of squares, normalised; one alone"""
 
     def __post_init__(self) -> None:
         if self.projection and self.carrier == "v" and not self.residual and self.output != "none":
@@ -87,7 +87,7 @@ def fuse_features(old_BChw: Tensor, new_BChw: Tensor, weight: Tensor, bias: Tens
     return F.conv2d(torch.cat([old_BChw, new_BChw], dim=1), weight, bias)
 
 
-def spatial_map(v_BChw: Tensor, weight_1C11: Tensor, bias_1: Tensor) -> Tensor:
+def spatial_map(v_BChw: Tensor, weight_1C11: Tensor, bias_1: Tensor | None = None) -> Tensor:
     """A_sp, eq. 1. The channel mean of a C -> C convolution is a C -> 1 convolution: B x 1 x h x w."""
     return F.conv2d(v_BChw, weight_1C11, bias_1)
 
@@ -100,6 +100,14 @@ def channel_vector(v_BChw: Tensor, weight_CC: Tensor, bias_C: Tensor) -> Tensor:
 def excited_vector(v_BChw: Tensor, squeeze_RC: Tensor, excite_CR: Tensor) -> Tensor:
     """A_ch as the released code has it, eq. 2 through a bottleneck: in (0, 1), B x C x 1 x 1."""
     return F.linear(F.linear(v_BChw.mean((2, 3)), squeeze_RC).relu(), excite_CR).sigmoid()[:, :, None, None]
+
+
+def contrast(map_B1hw: Tensor) -> Tensor:
+    """A map in (-1, 1) that says which places stand out: tanh of the difference to the image's mean.
+
+    Without the mean the bound is soon reached everywhere, and the "attention" is one constant.
+    """
+    return (map_B1hw - map_B1hw.mean((2, 3), keepdim=True)).tanh()
 
 
 def at_most_one(map_B1hw: Tensor) -> Tensor:
@@ -175,12 +183,11 @@ class CafLayer(nn.Module):
                 self.excite = nn.Linear(hidden, channels, bias=False)
             else:
                 self.channel = nn.Linear(channels, channels)
-            self.spatial = nn.Conv2d(channels, 1, 1)
+            self.spatial = nn.Conv2d(channels, 1, 1, bias=config.spatial != "contrast")
             if config.spatial == "energy":
                 self.spatial_norm = nn.BatchNorm2d(1)
-            if config.spatial == "tanh":  # no attention at first, but a full gradient towards it
+            if config.spatial == "contrast":  # no attention at first, but a full gradient towards it
                 nn.init.zeros_(self.spatial.weight)
-                nn.init.zeros_(self.spatial.bias)
 
     def fuse(self, z_BChw: Tensor, old_z_BChw: Tensor | None = None, pad: bool = False) -> Tensor:
         """v(old, new); with `pad` zeros stand for v(old); without either v(new) alone."""
@@ -205,7 +212,7 @@ class CafLayer(nn.Module):
                     self.spatial_norm(spatial_map(squares, self.spatial.weight, self.spatial.bias))
                 )
         raw_B1hw = spatial_map(v_BChw, self.spatial.weight, self.spatial.bias)
-        return raw_B1hw.tanh() if self.config.spatial == "tanh" else raw_B1hw
+        return contrast(raw_B1hw) if self.config.spatial == "contrast" else raw_B1hw
 
     def structured(self, v_BChw: Tensor) -> Tensor:
         """A_str (eq. 3): by which share each feature is raised or, where A is negative, lowered."""

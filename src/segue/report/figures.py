@@ -7,7 +7,7 @@ in colour (a colour-blind-safe set by Okabe and Ito) and in marker.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -46,16 +46,25 @@ def step_charts(comparison: Comparison) -> list[str]:
         return []
     charts = {"all": "All classes seen so far", "old": "Classes of step 0"}
     content = {mean: _lines(comparison, mean) for mean in charts}
-    values = [value for sides in content.values() for side in sides for line in side for value in line.values]
-    highest = max(map(_top, values))
-    tick = 10 if highest <= 50 else 20
-    limit = min(100, max(tick, tick * math.ceil(highest / tick)))
+    limit = axis_limit(line for sides in content.values() for side in sides for line in side)
     return [line_chart(charts[mean], "mIoU, percent", *content[mean], limit) for mean in charts]
 
 
-def line_chart(title: str, unit: str, lines: Sequence[Line], bounds: Sequence[Line], limit: int) -> str:
-    """An SVG chart of lines over the steps, from 0 to `limit`; `bounds` are single values for all steps."""
-    scale = _Scale(num_steps=max(len(line.values) for line in lines), limit=limit)
+def line_chart(
+    title: str,
+    unit: str,
+    lines: Sequence[Line],
+    bounds: Sequence[Line],
+    limit: int,
+    ticks: Sequence[int] | None = None,
+    axis: str = "step",
+) -> str:
+    """An SVG chart of lines over the steps, from 0 to `limit`; `bounds` are single values for all steps.
+
+    `ticks` and `axis` name other places than steps 0, 1, ...
+    """
+    count = max(len(line.values) for line in lines)
+    scale = _Scale(count, limit, tuple(range(count) if ticks is None else ticks), axis)
     rows = math.ceil((len(lines) + len(bounds)) / LEGEND_COLUMNS)
     height = TOP + PLOT_HEIGHT + BOTTOM + rows * LEGEND_ROW
     parts = [*_axes(title, unit, scale)]
@@ -66,6 +75,13 @@ def line_chart(title: str, unit: str, lines: Sequence[Line], bounds: Sequence[Li
         f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}"'
         f' font-family="inherit" font-size="13" fill="currentColor">{"".join(parts)}</svg>'
     )
+
+
+def axis_limit(lines: Iterable[Line]) -> int:
+    """A round number that no value of these lines exceeds."""
+    highest = max(_top(value) for line in lines for value in line.values)
+    tick = 10 if highest <= 50 else 20
+    return min(100, max(tick, tick * math.ceil(highest / tick)))
 
 
 def _lines(comparison: Comparison, mean: str) -> tuple[list[Line], list[Line]]:
@@ -82,6 +98,8 @@ def _lines(comparison: Comparison, mean: str) -> tuple[list[Line], list[Line]]:
 class _Scale:
     num_steps: int
     limit: int
+    ticks: tuple[int, ...]
+    axis: str
 
     @property
     def stride(self) -> int:
@@ -90,7 +108,7 @@ class _Scale:
 
     def x(self, step: float) -> float:
         inner = WIDTH - LEFT - RIGHT - 32  # 16 at each side keep the markers off the frame
-        return LEFT + 16 + inner * step / (self.num_steps - 1)
+        return LEFT + 16 + inner * step / max(self.num_steps - 1, 1)
 
     def y(self, value: float) -> float:
         return TOP + PLOT_HEIGHT * (1 - value / self.limit)
@@ -113,10 +131,10 @@ def _axes(title: str, unit: str, scale: _Scale) -> Iterator[str]:
     for step in range(0, scale.num_steps, scale.stride):
         yield (
             f'<text x="{scale.x(step):.1f}" y="{TOP + PLOT_HEIGHT + 19}" text-anchor="middle"'
-            f' opacity=".75">{step}</text>'
+            f' opacity=".75">{scale.ticks[step]}</text>'
         )
     x, y = (LEFT + WIDTH - RIGHT) / 2, TOP + PLOT_HEIGHT / 2
-    yield f'<text x="{x}" y="{TOP + PLOT_HEIGHT + 38}" text-anchor="middle">step</text>'
+    yield f'<text x="{x}" y="{TOP + PLOT_HEIGHT + 38}" text-anchor="middle">{scale.axis}</text>'
     yield f'<text x="13" y="{y}" text-anchor="middle" transform="rotate(-90 13 {y})">{escape(unit)}</text>'
 
 

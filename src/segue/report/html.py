@@ -18,6 +18,7 @@ from segue.report.figures import step_charts
 from segue.report.headline import headline, new_classes, scoring
 from segue.report.pictures import PALETTE, read_samples, shown_steps
 from segue.report.tables import Sheet, format_number, metrics_sheet, results_sheet
+from segue.report.trajectory import trajectory_charts
 
 
 def write_report(runs: Sequence[RunRecord], path: str | Path) -> Path:
@@ -48,9 +49,11 @@ def render(runs: Sequence[RunRecord]) -> str:
         scoring=scoring(comparison),
         sheets=[_sheet(results_sheet(comparison)), _sheet(metrics_sheet(comparison))],
         charts=[Markup(chart) for chart in step_charts(comparison)],
+        trajectories=[Markup(chart) for chart in trajectory_charts(comparison)],
         class_rows=_class_rows(comparison),
         samples=samples,
-        attention=any(row.attention for sample in samples for row in sample.rows),
+        attention=any(row.kind for sample in samples for row in sample.rows),
+        structured=any(row.kind == "attention" for sample in samples for row in sample.rows),
         columns=shown_steps(comparison.num_steps),
         legend=_legend(comparison),
         runs=[_run(run) for run in runs],

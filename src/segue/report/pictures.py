@@ -44,8 +44,8 @@ class Picture:
 class PictureRow:
     label: str
     cells: tuple[Picture | None, ...]
-    attention: bool = False
-    """maps over the input instead of predictions"""
+    kind: str = ""
+    """which maps over the input, instead of predictions"""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,14 @@ def _rows(entry: Entry, place: Path, steps: Sequence[int]) -> Iterator[PictureRo
         maps = {step: _open(place / f"{name}-{kind}.png", "RGB") for step, name in files.items()}
         if any(maps.values()):
             label = f"{entry.label} {kind}"
-            yield PictureRow(label, cells(label, maps), attention=True)
+            yield PictureRow(label, cells(label, {k: x and _fitted_map(x) for k, x in maps.items()}), kind)
+
+
+def _fitted_map(image: Image.Image) -> Image.Image:
+    """A map of the right size that still knows what its strongest colour stands for."""
+    fitted = _fitted(image, Image.Resampling.BILINEAR)
+    fitted.info["peak"] = image.info.get("peak")
+    return fitted
 
 
 def _coloured(indices: Image.Image) -> Image.Image:
@@ -152,6 +159,5 @@ def _picture(image: Image.Image | None, text: str) -> Picture | None:
     image.save(buffer, format="PNG", optimize=True)
     uri = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
     peak = image.info.get("peak")
-    return Picture(
-        uri, coarse=max(image.size) <= MAX_SIDE // 2, text=text, note=f"up to {peak}" if peak else ""
-    )
+    note = f"up to {peak}" if peak else ""
+    return Picture(uri, coarse=max(image.size) <= MAX_SIDE // 2, text=text, note=note)
