@@ -25,6 +25,8 @@ MAY_IMPORT = {
     "report": BELOW_ENGINE,
     "testing": BELOW_ENGINE | {"engine"},
     "demo": {"core", "engine", "report"},
+    "ablate": {"core", "engine", "report"},
+    "bench": BELOW_ENGINE | {"engine"},
 }
 MAY_IMPORT["cli"] = MAY_IMPORT["__main__"] = {*MAY_IMPORT, "cli"}
 

@@ -162,6 +162,26 @@ def evaluate(
 
 
 @app.command()
+def export(
+    folder: RunFolder,
+    out: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The file to write, such as model.safetensors.")
+    ],
+    step: Annotated[
+        int | None, typer.Option("--step", help="After which step; the last finished one if not given.")
+    ] = None,
+) -> None:
+    """Write the model of a run as one file, without what only training needs."""
+    from segue.deploy.model_file import save_model
+    from segue.engine.restore import restore_deployed
+
+    model, classes = restore_deployed(folder, step)
+    save_model(model, classes, out)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    Console().print(f"{out}: {len(classes)} channels, {count:,} parameters", highlight=False, soft_wrap=True)
+
+
+@app.command()
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders to compare.")],
     out: Annotated[
@@ -222,6 +242,27 @@ def run_ablations(
     words = [word for word in tables if "=" in word]
     names = [word for word in tables if "=" not in word]
     ablate(names, on, split, mode, words, seeds, out, page, device)
+
+
+@app.command("bench")
+def run_bench(
+    what: Annotated[
+        Literal["caf"], typer.Argument(metavar="WHAT", help="caf: CAF against MiB and the plain network.")
+    ],
+    words: Words = None,
+    case: Annotated[str | None, typer.Option("--case", help="resnet101 or small; both if not given.")] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements of each kind.")] = 5,
+    device: Device = "auto",
+) -> None:
+    """Measure time and memory, as ratios from one run.
+
+    segue bench caf --case small method.params.layer.bottleneck=4
+    """
+    from segue.bench import CASES, bench_caf
+
+    if case is not None and case not in CASES:
+        raise UserError(f"There is no case '{case}': choose {' or '.join(CASES)}.")
+    bench_caf([case] if case else list(CASES), words or [], rounds, device)
 
 
 @app.command("list")

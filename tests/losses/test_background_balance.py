@@ -1,4 +1,4 @@
-"""gamma of CAF eq. 10 in its three readings: the worked numbers, and images with nothing but one side."""
+"""gamma of CAF eq. 11 in its three readings: the worked numbers, and images with nothing but one side."""
 
 import pytest
 import torch

@@ -1,7 +1,8 @@
 """Numerical gradients of every loss, in float64."""
 
 from collections.abc import Callable
-from itertools import cycle
+from functools import partial
+from itertools import cycle, product
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch.autograd import gradcheck
 import segue.losses
 from segue.losses import (
     attend,
-    attentive_distillation,
+    attentive_distance,
     background_balance,
     channel_attention,
     cross_entropy,
@@ -54,16 +55,23 @@ CASES: dict[str, list[tuple[Callable[..., Tensor], tuple[Tensor, ...]]]] = {
     ],
     "channel_attention": [(channel_attention, (leaf(2, 3, 2, 2), leaf(4, 3, seed=1), leaf(3, 4, seed=2)))],
     "spatial_attention": [(spatial_attention, (leaf(2, 3, 2, 2),))],
-    "attend": [(attend, (leaf(2, 3, 2, 2), leaf(2, 3, 1, 1, seed=1)))],
-    "attentive_distillation": [
+    "attend": [
         (
-            attentive_distillation,
-            (leaf(2, 3, 2, 2), leaf(2, 3, 2, 2, seed=1), leaf(4, 3, seed=2), leaf(3, 4, seed=3)),
+            lambda m, s, channel=channel, spatial=spatial, form=form: attend(
+                m, s.sigmoid() if channel else None, spatial, form, detach=False
+            ),
+            (leaf(2, 3, 2, 2), leaf(2, 3, 1, 1, seed=1)),
         )
+        for channel, spatial, form in product((True, False), (True, False), ("product", "printed"))
+    ],
+    "attentive_distance": [
+        (
+            partial(attentive_distance, norm=norm, unit_energy=unit_energy),
+            (leaf(2, 3, 2, 2), leaf(2, 3, 2, 2, seed=1)),
+        )
+        for norm, unit_energy in product(("teacher", "map", "mean"), (True, False))
     ],
 }
-HELD = {"attend", "attentive_distillation"}
-"""their spatial factor is a weight without gradient: it is held while the inputs move"""
 
 
 def test_every_loss_is_checked() -> None:
@@ -73,9 +81,40 @@ def test_every_loss_is_checked() -> None:
 @pytest.mark.parametrize(
     ("name", "number"), [(name, number) for name, cases in CASES.items() for number in range(len(cases))]
 )
-def test_gradient(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradient(name: str, number: int) -> None:
     function, inputs = CASES[name][number]
-    if name in HELD:
+    assert gradcheck(function, inputs)
+
+
+@pytest.mark.parametrize("form", ["product", "printed"])
+@pytest.mark.parametrize("channel", [True, False])
+def test_gradient_with_the_energy_held(form: str, channel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A detached energy is a weight without gradient: it is held while the inputs move."""
+
+    def function(m: Tensor, s: Tensor) -> Tensor:
+        return attend(m, s if channel else None, form=form, detach=True)
+
+    inputs = leaf(2, 3, 2, 2), leaf(2, 3, 1, 1, seed=1)
+    hold_spatial_attention(function, inputs, monkeypatch)
+    assert gradcheck(function, inputs)
+
+
+@pytest.mark.parametrize("norm", ["teacher", "map", "mean"])
+@pytest.mark.parametrize("form", ["product", "printed"])
+@pytest.mark.parametrize("detach", [True, False])
+def test_gradient_of_a_whole_term(
+    norm: str, form: str, detach: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From both maps and from the excitation to one term of L_AD."""
+
+    def function(new: Tensor, old: Tensor, squeeze: Tensor, excite: Tensor) -> Tensor:
+        attended = [
+            attend(m, channel_attention(m, squeeze, excite), form=form, detach=detach) for m in (new, old)
+        ]
+        return attentive_distance(*attended, norm, unit_energy=form == "product")
+
+    inputs = leaf(2, 3, 2, 2), leaf(2, 3, 2, 2, seed=1), leaf(4, 3, seed=2), leaf(3, 4, seed=3)
+    if detach:
         hold_spatial_attention(function, inputs, monkeypatch)
     assert gradcheck(function, inputs)
 

@@ -1,11 +1,23 @@
-"""Every registered method keeps the contract."""
+"""Every registered method, and every named variant of one, keeps the contract."""
+
+from typing import Any
 
 import pytest
 
 from segue.core import plugins
 from segue.testing import check_method
 
+CASES: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in plugins.names("method")}
+for method in plugins.names("method"):
+    for variant, values in plugins.find("method", method).variants.items():
+        CASES[f"{method}-{variant}"] = (method, {"variant": variant, **values})
 
-@pytest.mark.parametrize("name", plugins.names("method"))
-def test_contract(name: str) -> None:
-    check_method(name)
+
+def test_every_variant_of_caf_is_checked() -> None:
+    assert {"caf-segue", "caf-paper", "caf-official", "caf-official_head"} <= set(CASES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_contract(case: str) -> None:
+    name, params = CASES[case]
+    check_method(name, params)

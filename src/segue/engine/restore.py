@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from segue.core.classes import ClassTable
 from segue.core.config import RunConfig, differences, merge, parse_overrides, read_back
 from segue.core.errors import UserError
 from segue.core.records import read_record, read_yaml
-from segue.core.scenario import Step
+from segue.core.scenario import Step, from_manifest, read_manifest
 from segue.engine.build import build_data, build_method
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
 from segue.engine.evaluate import evaluate_by
@@ -19,6 +20,7 @@ from segue.engine.progress import Display
 from segue.engine.recipe import complete
 from segue.engine.runtime import pick_device
 from segue.methods.base import Method
+from segue.models.segmenter import Segmenter
 
 
 def stored_recipe(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
@@ -49,6 +51,32 @@ def restore_method(
     return method.eval()
 
 
+def restore_deployed(folder: str | Path, step_index: int | None = None) -> tuple[Segmenter, tuple[str, ...]]:
+    """The model that predicts after a finished step, and its channel names; the data are not needed."""
+    folder = Path(folder)
+    config, document = stored_recipe(folder), read_manifest(folder / "scenario.json")
+    groups = document.get("groups")
+    if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
+        raise UserError(f"{folder}/scenario.json does not list the classes of each step.")
+    names = dict(enumerate((str(name) for group in groups for name in group), start=1))
+    scenario, _ = from_manifest(document, ClassTable(config.scenario.dataset, names))
+    step_index = _chosen_step(folder, step_index, len(scenario))
+    method = restore_method(config, folder, scenario[: step_index + 1], torch.device("cpu"))
+    return method.deployed(), scenario.channel_names(scenario[step_index])
+
+
+def _chosen_step(folder: Path, step: int | None, count: int) -> int:
+    """The step asked for, or the last finished one."""
+    if step is None:
+        finished = [entry.step for entry in CheckpointStore(folder).entries() if entry.finished]
+        if not finished:
+            raise UserError(f"{folder} has no finished step yet, or its checkpoints are gone.")
+        return finished[-1]
+    if not 0 <= step < count:
+        raise UserError(f"There is no step {step}: the scenario has steps 0 to {count - 1}.")
+    return step
+
+
 def _load(method: Method, folder: Path, step: Step) -> None:
     path = CheckpointStore(folder).path(step.index)
     if not path.is_file():
@@ -75,15 +103,7 @@ def evaluate_run(
                 f"A trained run is tested as it was trained; only data and train may differ ({line})."
             )
     data, where = build_data(config, display), pick_device(device)
-    finished = [entry.step for entry in CheckpointStore(folder).entries() if entry.finished]
-    if step_index is None:
-        if not finished:
-            raise UserError(f"{folder} has no finished step yet.")
-        step_index = finished[-1]
-    if not 0 <= step_index < len(data.scenario):
-        raise UserError(
-            f"There is no step {step_index}: the scenario has steps 0 to {len(data.scenario) - 1}."
-        )
+    step_index = _chosen_step(folder, step_index, len(data.scenario))
     step = data.scenario[step_index]
     if (record := folder / "steps" / f"{step_index}.json").is_file():
         trained, found = read_record(record).classes, data.scenario.channel_names(step)

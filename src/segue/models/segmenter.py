@@ -34,6 +34,7 @@ class Segmenter(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.config = config
         width, dilations = HEADS[config.head]
         self.backbone = build_backbone(config)
         self.fusion: nn.Module | None = None

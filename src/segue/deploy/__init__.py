@@ -1,0 +1,1 @@
+"""Models outside their runs."""
