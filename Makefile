@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: demo test slow lint format clean help
+.PHONY: demo test slow results lint format clean help
 
 help:
 	@echo "make demo    four methods on the embedded data set, a table and a page (a few minutes)"
 	@echo "make test    the test suite (a few minutes)"
 	@echo "make slow    the tests that train for minutes"
+	@echo "make results the pages of results, from the records; runs what is missing"
 	@echo "make lint    style and format checks"
 	@echo "make format  format the code"
 
@@ -27,6 +28,9 @@ test: $(STAMP)
 
 slow: $(STAMP)
 	@$(BIN)/python -m pytest -m slow
+
+results: $(STAMP)
+	@$(BIN)/segue ablate all --on scenes --seeds 3 --out results/ablations --page docs/results-scenes.md
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

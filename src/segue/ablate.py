@@ -21,8 +21,9 @@ from segue.report import Ablation, ablation_page, ablation_table
 
 
 def table_files() -> dict[str, Path]:
-    """The shipped tables by name."""
-    return {path.stem: path for path in sorted((recipe_folder() / "ablations").glob("*.yaml"))}
+    """The shipped tables by name, those of the paper first."""
+    paths = (recipe_folder() / "ablations").glob("*.yaml")
+    return {path.stem: path for path in sorted(paths, key=lambda p: (not p.stem.startswith("table"), p.stem))}
 
 
 def ablate(

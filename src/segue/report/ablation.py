@@ -15,6 +15,7 @@ from segue.core.records import RunRecord
 from segue.report.comparison import Stat, stat
 from segue.report.markdown import sheet_markdown
 from segue.report.tables import Sheet, sheet_table
+from segue.report.trajectory import strategy_sheet, trajectories
 
 SCORES = ("old", "new", "all")
 
@@ -96,6 +97,20 @@ def _agreement(ablation: Ablation) -> str:
     return text + (f" Other way round: {'; '.join(against)}." if against else "")
 
 
+def _strategies(ablations: Sequence[Ablation]) -> list[str]:
+    """The test-time strategies of the first row whose runs were tested during their steps."""
+    for ablation in ablations:
+        for row, runs in zip(ablation.table.rows, ablation.runs, strict=True):
+            if found := trajectories(row.name, runs):
+                where = (
+                    f"{row.name}, {ablation.setting}, {len(runs)} seeds. The paper shows this as curves on VOC"
+                    " 15-5: concat ahead on old classes in the first epochs, no difference at the end, zero"
+                    " slightly behind."
+                )
+                return [sheet_markdown(strategy_sheet(found, where), first="test")]
+    return []
+
+
 def ablation_page(ablations: Sequence[Ablation], command: str) -> str:
     """All tables as one Markdown page."""
     parts = [
@@ -104,5 +119,6 @@ def ablation_page(ablations: Sequence[Ablation], command: str) -> str:
         " `recipes/ablations` names; [caf.md](caf.md) explains them. The paper's numbers belong to other"
         " images and a far larger network: compare the order of rows, not the values.",
         *(ablation_markdown(ablation) for ablation in ablations),
+        *_strategies(ablations),
     ]
     return "\n\n".join(part.strip() for part in parts) + "\n"
