@@ -151,7 +151,8 @@ def test_every_set_of_parts_predicts_and_deploys(
 
 
 def test_trained_excitation_learns_while_the_teachers_copy_stands_still() -> None:
-    made, method, session, step = step_one("paper", updates=0)
+    made, method, session, step = step_one("paper", updates=1)  # at the very start h equals the teacher's
+    drawn = bench("paper").method().excitation.state_dict()
     before = {name: value.clone() for name, value in method.excitation.state_dict().items()}
     assert {name.split(".")[0] for name in before} == {"z", "h"}
     method(made.batch(step, 0))["ad"].backward()
@@ -160,7 +161,7 @@ def test_trained_excitation_learns_while_the_teachers_copy_stands_still() -> Non
     session.optimizer.zero_grad(set_to_none=True)
     made.train(session, step, range(3))
     for name, value in method.excitation.state_dict().items():
-        assert torch.equal(value, before[name]) == ("old_" in name), name
+        assert torch.equal(value, before[name]) == torch.equal(value, drawn[name]) == ("old_" in name), name
     made.finish(session, step)
 
     ended = {name: value.clone() for name, value in method.excitation.state_dict().items()}
@@ -221,12 +222,10 @@ def test_a_weight_of_zero_drops_its_term(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_weights_multiply_their_terms(variant: str) -> None:
-    weights = CAF.Config().kd_weight, bench(variant).params.ad_weight
-    over = {"kd_weight": 3 * weights[0], "ad_weight": 7 * weights[1]}
-    plain, more = ({}, over)
+    more = {"kd_weight": 30.0, "ad_weight": 7 * bench(variant).params.ad_weight}
     terms = []
-    for values in (plain, more):
-        made, method, _, step = step_one(variant, {**values, "modality_dropout": 0}, updates=0)
+    for over in ({}, more):
+        made, method, _, step = step_one(variant, {**over, "modality_dropout": 0}, updates=0)
         shake(method.model)
         terms.append({name: value.item() for name, value in method(made.batch(step, 0)).items()})
     assert terms[1]["ce"] == pytest.approx(terms[0]["ce"])
@@ -363,9 +362,11 @@ def test_gamma_below_the_bound_stays_and_unbalanced_has_none() -> None:
 def test_modality_dropout_is_the_share_without_old_features(
     share: float, used: set[bool], variant: str
 ) -> None:
-    made, method, session, step = step_one(variant, {"modality_dropout": share}, updates=0)
-    with calls(method.model.fusion) as seen:
-        made.train(session, step, range(12))
+    made, method, _, step = step_one(variant, {"modality_dropout": share}, updates=0)
+    image = made.batch(step, 0).split(4)[0]
+    with calls(method.model.fusion) as seen, torch.no_grad():
+        for _ in range(12):
+            method(image)
     assert len(seen) == 12 and {arguments[1] is not None for arguments in seen} == used
 
 
@@ -498,14 +499,14 @@ def poor_batches(made: Bench, step: Step) -> Iterator[tuple[str, Batch]]:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_poor_batches_give_finite_losses_and_gradients(variant: str, precision: str) -> None:
     """With the old features and, where the variant may do without them, without; nothing is scaled."""
-    for share in {0.0, bench(variant).params.modality_dropout and 1.0}:
+    for share in (0.0, 1.0) if variant == "segue" else (0.0,):
         made = bench(variant, {"modality_dropout": share})
         method = made.method()
         for step in made.scenario.steps[:2]:
             session = made.begin(method, step)
             for what, batch in poor_batches(made, step):
                 with autocast(CPU, precision):
-                    losses = method(batch)
+                    losses = method(batch.split(2)[0])
                 sum(losses.values()).backward()
                 where = f"{what} at step {step.index}, {precision}"
                 assert set(losses) == ({"ce"} if step.first else {"ce", "kd", "ad"})

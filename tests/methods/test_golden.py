@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,12 +20,38 @@ from segue.engine.recipe import resolve
 from segue.engine.run import run
 
 GOLDEN = Path(__file__).parent / "golden"
+CAF = [
+    *("variant=segue", "kd_weight=10.0", "balanced=false", "gamma=ratio", "gamma_max=1.0", "ad_weight=1.0"),
+    *("old_features=raw", "modality_dropout=0.5"),
+    *("layer.projection=true", "layer.fusion=true", "layer.attention=true", "layer.carrier=v"),
+    *("layer.residual=true", "layer.scaled=true", "layer.output=conv", "layer.bottleneck=2"),
+    *("layer.pool=before", "layer.start=new", "layer.channel=excitation", "layer.spatial=contrast"),
+    *("ad.maps=z+h", "ad.channel=true", "ad.spatial=true", "ad.form=product", "ad.detach=true"),
+    *("ad.norm=teacher", "ad.target=fused", "ad.excitation=frozen"),
+]
+CAF_1000 = [*CAF, "ad_weight=1000.0", "modality_dropout=0.0"]
 PARAMS: dict[str, list[str]] = {
     "finetune": [],
     "joint": [],
     "mib": ["kd_weight=10.0"],
-    "caf": ["kd_weight=10.0", "ad_weight=1.0", "gamma=logit", "gamma_max=1.0", "modality_dropout=0.5"],
+    "caf": CAF,
+    "caf-paper": [
+        *(*CAF_1000, "variant=paper", "balanced=true", "gamma=literal", "gamma_max=null"),
+        *("layer.output=none", "layer.pool=none", "layer.channel=linear", "layer.spatial=linear"),
+        *("ad.form=printed", "ad.detach=false", "ad.norm=map", "ad.target=raw", "ad.excitation=trained"),
+    ],
+    "caf-official": [
+        *(*CAF_1000, "variant=official", "balanced=true", "gamma=logit", "gamma_max=null", "ad.norm=map"),
+        *("old_features=fused", "layer.carrier=z", "layer.residual=false", "layer.scaled=false"),
+        *("layer.output=norm", "layer.pool=after", "layer.start=random", "layer.spatial=energy"),
+    ],
+    "caf-official_head": [
+        *(*CAF_1000, "variant=official_head", "modality_dropout=0.5", "layer.projection=false"),
+        *("layer.fusion=false", "layer.attention=false"),
+        *("ad.channel=false", "ad.spatial=false", "ad.norm=mean"),
+    ],
 }
+"""method, or method-variant -> all its settings; of two words for one the later wins"""
 SETTINGS = [
     *("scenario.mode=overlapped", "scenario.void=background", "scenario.future=ignore"),
     *("data.classes=3", "data.size=32", "data.train=80", "data.test=4", "data.seed=0", "data.max_objects=3"),
@@ -37,32 +65,46 @@ SETTINGS = [
 ITERATIONS = 5
 
 
-def losses(method: str, folder: Path) -> dict[str, list[dict[str, float]]]:
+def losses(case: str, folder: Path) -> dict[str, list[dict[str, float]]]:
     """step -> the loss terms of its first five iterations"""
-    params = [f"method.params.{word}" for word in PARAMS[method]]
-    config = resolve(method, "scenes", "2-1", overrides=[*SETTINGS, *params])
-    named = {word.split("=")[0] for word in PARAMS[method]}
-    assert named == set(config.method.params), "every parameter of the method is named above"
+    params = [f"method.params.{word}" for word in PARAMS[case]]
+    config = resolve(case.split("-")[0], "scenes", "2-1", overrides=[*SETTINGS, *params])
+    named = {word.split("=")[0] for word in PARAMS[case]}
+    assert named == set(keys(config.method.params)), "every parameter of the method is named above"
     run(config, folder, device="cpu", display=Display(quiet=True))
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     steps = sorted({line["step"] for line in lines})
     return {str(k): [line["losses"] for line in lines if line["step"] == k][:ITERATIONS] for k in steps}
 
 
-def test_every_method_has_golden_losses():
-    assert set(PARAMS) == set(plugins.names("method"))
-    assert {path.stem for path in GOLDEN.glob("*.json")} == set(PARAMS)
+def keys(params: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    for key, value in params.items():
+        if isinstance(value, Mapping):
+            yield from keys(value, f"{where}{key}.")
+        else:
+            yield where + key
 
 
-@pytest.mark.parametrize("method", PARAMS)
-def test_golden_losses(method, tmp_path):
-    now = losses(method, tmp_path / "run")
-    path = GOLDEN / f"{method}.json"
+def test_every_method_and_variant_has_golden_losses():
+    expected = set(plugins.names("method"))
+    for method in plugins.names("method"):
+        others = [
+            name for name in plugins.find("method", method).variants if PARAMS[method][0] != f"variant={name}"
+        ]
+        expected |= {f"{method}-{name}" for name in others}
+    assert set(PARAMS) == expected
+    assert {path.stem for path in GOLDEN.glob("*.json")} == expected
+
+
+@pytest.mark.parametrize("case", PARAMS)
+def test_golden_losses(case, tmp_path):
+    now = losses(case, tmp_path / "run")
+    path = GOLDEN / f"{case}.json"
     if os.environ.get("SEGUE_WRITE_GOLDEN") == "1":
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(now, indent=1) + "\n")
     stored = json.loads(path.read_text())
-    assert list(now) == list(stored) == (["0"] if method == "joint" else ["0", "1"])
+    assert list(now) == list(stored) == (["0"] if case == "joint" else ["0", "1"])
     for step, iterations in stored.items():
         assert len(iterations) == len(now[step]) == ITERATIONS
         for number, (ours, theirs) in enumerate(zip(now[step], iterations, strict=True), start=1):

@@ -2,15 +2,13 @@
 
 Three parts on top of the unbiased cross-entropy (eq. 13): a layer that fuses the features of the new and the
 frozen old model (models/caf.py), a distillation of features weighted by their own attention
-(losses/features.py), and a distillation of outputs whose background term is re-weighted per image. At test
-time the layer runs without the old model (skip), with zeros in its place (zero) or with it (concat).
-
-Paper and released code differ in many places. Each choice is a field below; `variant` names a whole set of
-them, and docs/caf.md says where each comes from.
+(losses/features.py), and a distillation of outputs whose background term is re-weighted per image. Where
+paper and released code differ there is a field below; `variant` names a set of them (docs/caf.md).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
@@ -125,11 +123,9 @@ class CAF(Method):
         widths = {"z": model.backbone.channels[-1], "h": model.classifier.in_channels}
         if config.layer.enabled:
             model.fusion = CafLayer(widths["z"], config.layer)
-        self.excitation = nn.ModuleDict(
-            {name: Excitation(widths[name], config.ad.excitation) for name in config.ad.maps.split("+")}
-            if config.ad.channel
-            else {}
-        )
+        self.excitation = nn.ModuleDict()
+        for name in config.ad.maps.split("+") if config.ad.channel else ():
+            self.excitation[name] = Excitation(widths[name], config.ad.excitation)
 
     def grow(self, step: Step) -> None:
         super().grow(step)
@@ -167,8 +163,7 @@ class CAF(Method):
         """gamma (eq. 11), bounded by choice: an image full of foreground gives a weight of thousands."""
         if not self.config.balanced:
             return None
-        gamma = background_balance(old_logits, self.config.gamma)
-        return gamma if self.config.gamma_max is None else gamma.clamp_max(self.config.gamma_max)
+        return background_balance(old_logits, self.config.gamma).clamp_max(self.config.gamma_max or math.inf)
 
     def feature_distance(self, out: Output, old: Output) -> Tensor:
         """L_AD (eq. 8), over the chosen maps."""
@@ -212,8 +207,7 @@ class CAF(Method):
     def deployed(self) -> Segmenter:
         """The model of `skip`: no old branch, no fusion."""
         model = super().deployed()
-        if model.fusion is not None:
-            model.fusion = model.fusion.without_old().eval()
+        model.fusion = model.fusion and model.fusion.without_old()
         return model
 
     def attention_maps(self, images: Tensor) -> dict[str, Tensor]:

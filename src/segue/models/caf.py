@@ -230,7 +230,7 @@ class CafLayer(nn.Module):
         slim = CafLayer(self.channels, replace(self.config, fusion=False)).to(next(self.parameters()).device)
         kept = slim.state_dict().keys()
         slim.load_state_dict({k: v for k, v in self.state_dict().items() if k in kept}, strict=True)
-        return slim
+        return slim.train(self.training)
 
 
 class Excitation(nn.Module):
