@@ -169,9 +169,8 @@ class CAF(Method):
         """L_AD (eq. 8), over the chosen maps."""
         ad, total = self.config.ad, 0.0
         for name in ad.maps.split("+"):
-            is_z = name == "z"
-            source = out.features["z_fused" if is_z else "h"]
-            target = old.features[TEACHER_Z[ad.target] if is_z else "h"]
+            source = out.features["z_fused" if name == "z" else "h"]
+            target = old.features[TEACHER_Z[ad.target] if name == "z" else "h"]
             with torch.autocast(source.device.type, enabled=False):
                 source, target = self.attended(source, name), self.attended(target, name, old=True)
                 unit_energy = ad.form == "product" and ad.spatial
@@ -183,8 +182,6 @@ class CAF(Method):
         ad, m = self.config.ad, m.float()
         channel = channel_attention(m, *self.excitation[name].weights(old)) if ad.channel else None
         return attend(m, channel, ad.spatial, ad.form, ad.detach)
-
-    # Test time
 
     @property
     def strategies(self) -> tuple[str, ...]:

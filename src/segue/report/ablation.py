@@ -104,8 +104,8 @@ def _strategies(ablations: Sequence[Ablation]) -> list[str]:
             if found := trajectories(row.name, runs):
                 where = (
                     f"{row.name}, {ablation.setting}, {len(runs)} seeds. The paper shows this as curves on"
-                    " VOC 15-5: concat ahead on old classes in the first epochs, no difference at the end, zero"
-                    " slightly behind."
+                    " VOC 15-5: concat ahead on old classes in the first epochs, no difference at the end,"
+                    " zero slightly behind."
                 )
                 return [sheet_markdown(strategy_sheet(found, where), first="test")]
     return []
