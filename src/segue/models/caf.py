@@ -69,10 +69,11 @@ def non_local(query_BDn: Tensor, key_BDm: Tensor, value_BEm: Tensor, scaled: boo
     Unscaled products (the released code) leave the range of half precision, so they are taken in float32.
     """
     heads = value_BEm.shape[1] // query_BDn.shape[1]  # a wider value is read in parts of width D
-    value_BGmD = value_BEm.unflatten(1, (heads, -1)).transpose(2, 3)
     query_BGnD, key_BGmD = (
-        x.transpose(1, 2).unsqueeze(1).expand(-1, heads, -1, -1) for x in (query_BDn, key_BDm)
+        x.transpose(1, 2).contiguous().unsqueeze(1).expand(-1, heads, -1, -1) for x in (query_BDn, key_BDm)
     )
+    # the kernels that keep no matrix want the last dimension dense
+    value_BGmD = value_BEm.unflatten(1, (heads, -1)).transpose(2, 3).contiguous()
     if scaled:
         mixed = F.scaled_dot_product_attention(query_BGnD, key_BGmD, value_BGmD)
     else:
