@@ -3,6 +3,7 @@ ours."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from segue.core.ablation import AblationTable, Row, read_ablation
 from segue.core.config import RunConfig, merge, parse_overrides
 from segue.core.errors import UserError, suggest
 from segue.core.records import atomic_file, read_run
-from segue.engine.folder import check_folder
+from segue.engine.folder import check_folder, plain_name
 from segue.engine.grid import Job, run_all
 from segue.engine.progress import Display
 from segue.engine.recipe import complete, recipe_folder
@@ -58,18 +59,28 @@ def ablate(
             for place, recipe in zip(places, recipes, strict=True):
                 if not _done(place, recipe):
                     jobs[place] = Job(recipe, place, resume=True)
-    display = Display(console)
+    display, failed = Display(console), None
     if jobs:
         total = len({place for rows in folders.values() for places in rows for place in places})
         display.say(f"{len(jobs)} runs to do, {total - len(jobs)} are done. All are kept in {out}.")
-        run_all(list(jobs.values()), device, display)
+        try:
+            run_all(list(jobs.values()), device, display, keep_going=True)
+        except UserError as error:  # a row that cannot be trained does not take the others with it
+            failed = error
     ablations = []
     for name, table in tables.items():
-        runs = tuple(tuple(read_run(place) for place in places) for places in folders[name])
+        runs = tuple(
+            tuple(read_run(place) for place in places if (place / "recipe.yaml").is_file())
+            for places in folders[name]
+        )
         ablations.append(Ablation(name, table, _setting(plans[name][0][0]), runs))
         console.print(ablation_table(ablations[-1]))
+    if failed is not None:
+        raise failed
     if page is not None:
-        command = " ".join(["segue ablate", *names, "--on", dataset, "--seeds", str(seeds), *words])
+        options = {"on": dataset, "split": split, "mode": mode, "seeds": seeds, "out": out}
+        said = [word for name, value in options.items() if value for word in (f"--{name}", str(value))]
+        command = shlex.join(["segue", "ablate", *names, *said, *words])
         with atomic_file(page) as file:
             file.write(ablation_page(ablations, command).encode())
         display.say(f"Page: {page}")
@@ -92,15 +103,15 @@ def row_recipe(
         "split": split or setting.get("split"),
         "mode": mode or setting.get("mode"),
     }
-    said = {"scenario": {key: value for key, value in scenario.items() if value}, "train": {"seed": seed}}
-    row_values: dict[str, Any] = {"method": {"name": "caf", "params": row.params}}
-    config = complete(merge(merge(said, parse_overrides(words)), row_values))
+    said = {"scenario": {key: value for key, value in scenario.items() if value}}
+    # what makes the row wins over the words, or a word could undo it
+    fixed: dict[str, Any] = {"train": {"seed": seed}, "method": {"name": "caf", "params": row.params}}
+    asked = merge(merge(said, parse_overrides(words)), fixed)
+    config = complete(asked)
     if not row.times:
         return config
-    factors = {name: config.method.params[name] * factor for name, factor in row.times.items()}
-    return complete(
-        merge(merge(said, parse_overrides(words)), merge(row_values, {"method": {"params": factors}}))
-    )
+    params = {name: config.method.params[name] * factor for name, factor in row.times.items()}
+    return complete(merge(asked, {"method": {"params": params}}))
 
 
 def _chosen(names: Sequence[str]) -> dict[str, Path]:
@@ -121,14 +132,16 @@ def _setting(config: RunConfig) -> str:
     return f"{scenario.dataset} {split} {scenario.mode}"
 
 
-def _setting_name(config: RunConfig) -> Path:
+def _setting_name(config: RunConfig) -> str:
     """Runs of one setting and variant lie together."""
     variant = config.method.params["variant"]
-    name = _setting(config).replace(" ", "-")
-    return Path(name if variant == "segue" else f"{name}-{variant}")
+    return plain_name([_setting(config), *([] if variant == "segue" else [variant])])
 
 
 def _done(folder: Path, recipe: RunConfig) -> bool:
     """Whether the run of this recipe is finished; a run of another recipe in its place is refused."""
-    check_folder(folder, recipe, resume=True, overwrite=False)
+    try:
+        check_folder(folder, recipe, resume=True, overwrite=False)
+    except UserError as error:
+        raise UserError(f"{error}\nFor ablations: name another folder with --out.") from error
     return (folder / "recipe.yaml").is_file() and read_run(folder).finished

@@ -19,6 +19,7 @@ from rich.table import Table
 from segue.core import plugins
 from segue.core.classes import ClassTable
 from segue.core.config import ModelConfig, OptimConfig, TrainConfig, merge, validate
+from segue.core.errors import UserError
 from segue.core.scenario import Scenario, make_scenario
 from segue.data.steps import Batch
 from segue.engine.progress import Display
@@ -83,6 +84,8 @@ def bench_caf(
 ) -> dict[str, list[Measured]]:
     """Measure the named cases and show one table; `words` change the settings of CAF."""
     console, where = console or Console(), pick_device(device)
+    if strange := [word for word in words if not word.startswith("method.params.")]:
+        raise UserError(f"'{strange[0]}' has no effect here: only method.params.KEY=VALUE changes CAF.")
     params = resolve("caf", "scenes", "5-2", overrides=words).method.params
     fused, skipped = (merge(params, {"modality_dropout": share}) for share in (0.0, 1.0))
     found: dict[str, list[Measured]] = {}
@@ -92,7 +95,7 @@ def bench_caf(
         with display.bar(f"bench {name}", 5) as bar:
             found[name] = [_training(case, fused, "training iteration, with fusion", rounds, where)]
             bar.update(1)
-            found[name].append(_training(case, skipped, "training iteration, without", rounds, where))
+            found[name].append(_training(case, skipped, "training iteration, without fusion", rounds, where))
             bar.update(2)
             found[name].append(_inference(case, params, rounds, where))
             bar.update(3)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 import segue
 from segue.core.errors import UserError
@@ -105,7 +106,9 @@ def train(
     folder = out or folder or default_folder(config)
     record = run(config, folder, resume, overwrite, device, Display())
     _print_tables([record])
-    Console().print(f"Records: {folder}/steps. Page: segue report {folder}", highlight=False, soft_wrap=True)
+    Console().print(
+        f"Records: {folder}/steps. Page: segue report {folder}", highlight=False, markup=False, soft_wrap=True
+    )
 
 
 @app.command()
@@ -146,13 +149,13 @@ def evaluate(
 
     chosen = list(dict.fromkeys(word.strip() for word in strategies.split(","))) if strategies else None
     confusions, names, num_first = evaluate_run(folder, step, words or [], device, Display(), chosen)
-    table = Table(title=f"IoU after the step, {folder}", caption="in percent; a dash: no ground truth")
+    table = Table(title=Text(f"IoU after a step of {folder}"), caption="in percent; a dash: no ground truth")
     table.add_column("class")
     for name in confusions:
         table.add_column(name if chosen else "IoU", justify="right")
     per_class = [iou(confusion) for confusion in confusions.values()]
     for name, values in zip(names, zip(*per_class, strict=True), strict=True):
-        table.add_row(name, *map(_percent, values))
+        table.add_row(Text(name), *map(_percent, values))
     scores = [step_scores(confusion, num_first) for confusion in confusions.values()]
     table.add_section()
     for name in ("old", "new", "all", "old_bg", "all_bg"):
@@ -178,7 +181,9 @@ def export(
     model, classes = restore_deployed(folder, step)
     save_model(model, classes, out)
     count = sum(parameter.numel() for parameter in model.parameters())
-    Console().print(f"{out}: {len(classes)} channels, {count:,} parameters", highlight=False, soft_wrap=True)
+    Console().print(
+        f"{out}: {len(classes)} channels, {count:,} parameters", highlight=False, markup=False, soft_wrap=True
+    )
 
 
 @app.command()
@@ -197,7 +202,7 @@ def report(
         raise UserError(f"{empty[0]} has no finished step yet.")
     page = write_markdown(runs, out) if out.suffix == ".md" else write_report(runs, out)
     _print_tables(runs)
-    Console().print(f"Page: {page}", highlight=False, soft_wrap=True)
+    _tell(f"Page: {page}")
 
 
 @app.command("demo")
@@ -218,7 +223,8 @@ def run_ablations(
     tables: Annotated[
         list[str],
         typer.Argument(
-            metavar="TABLE", help="table3, table5, ..., all of them (all), and KEY=VALUE settings."
+            metavar="TABLE",
+            help="table3, table5, table6, table7, figure6-kd, figure6-ad, variants, layers; all.",
         ),
     ],
     on: Annotated[str, typer.Option("--on", metavar="DATASET", help="Data set: see 'segue list datasets'.")],
@@ -235,7 +241,8 @@ def run_ablations(
 
     segue ablate table3 --on scenes --seeds 3
 
-    Rows that are done are not run again. Without --split and --mode they are the paper's on voc.
+    Rows that are done are not run again. KEY=VALUE settings may follow the tables. Without --split and
+    --mode: the paper's on voc, 5-2 overlapped on scenes.
     """
     from segue.ablate import ablate
 
@@ -332,6 +339,10 @@ def options(
     pass
 
 
+def _tell(message: str) -> None:
+    Console().print(message, markup=False, highlight=False, soft_wrap=True)
+
+
 def _complain(message: str, style: str = "") -> None:
     Console(stderr=True).print(message, style=style, markup=False, highlight=False, soft_wrap=True)
 
@@ -350,7 +361,7 @@ def main() -> None:
 
         if not isinstance(error, Interrupted):
             raise
-        _complain("Stopped; all is saved. Go on with the same command (train: and --resume).")
+        _complain("Stopped; all is saved. Go on with the same command (for train, add --resume).")
         sys.exit(130)
 
 

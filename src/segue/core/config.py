@@ -114,6 +114,9 @@ class TrainConfig:
     save_seconds: NonNegative = 60.0
     """time between checkpoints inside a step"""
 
+    def epochs_of(self, step: int) -> int:
+        return self.epochs if step == 0 else self.epochs_next or self.epochs
+
     def __post_init__(self) -> None:
         if self.scale[0] > self.scale[1]:
             raise ValueError(f"scale runs from small to large, not {self.scale}")

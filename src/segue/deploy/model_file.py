@@ -58,6 +58,6 @@ def load_model(path: str | Path) -> tuple[Segmenter, tuple[str, ...]]:
             model.classifier.grow(channels, balanced=False)
         model.load_state_dict(tensors, strict=True)
         classes = tuple(map(str, about["classes"]))
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(f"{path} does not describe its own weights: {str(error).splitlines()[0]}") from error
     return model.eval(), classes

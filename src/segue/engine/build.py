@@ -38,8 +38,8 @@ class Data:
     def train_batches(self, step_index: int, device: torch.device, start: int = 0) -> Batches:
         """The step's batches from iteration `start` on."""
         data, train = self._train_data(step_index), self.config.train
-        epochs = train.epochs if step_index == 0 else train.epochs_next or train.epochs
-        plan = BatchPlan(len(data), train.batch_size, epochs, (train.seed, step_index))
+        seed = (train.seed, step_index)
+        plan = BatchPlan(len(data), train.batch_size, train.epochs_of(step_index), seed)
         return Batches(data, plan, device, train.workers, start)
 
     def one_pass(self, step_index: int, device: torch.device) -> Batches:

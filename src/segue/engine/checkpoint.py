@@ -58,8 +58,8 @@ def load_tree(path: Path) -> dict[str, Any]:
     return _fill(json.loads(skeleton), tensors)
 
 
-def load_strictly(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    """Load every tensor and no other; `path` is where the state came from."""
+def load_strictly(module: nn.Module, state: dict[str, Tensor], path: Path | str) -> None:
+    """Load every tensor and no other; `path` says where the state came from."""
     try:
         module.load_state_dict(state, strict=True)
     except RuntimeError as error:

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,14 @@ def default_folder(config: RunConfig) -> Path:
     scenario = config.scenario
     split = scenario.split if isinstance(scenario.split, str) else "custom"
     words = [Path(config.method.name).stem, scenario.dataset, split, scenario.mode, f"s{config.train.seed}"]
-    name = "-".join("".join(c if c.isalnum() or c in "-_+" else "+" for c in word) for word in words)
-    return Path("runs") / name
+    return Path("runs") / plain_name(words)
+
+
+def plain_name(words: Iterable[str]) -> str:
+    """Words as one file name."""
+    return "-".join(
+        "".join(c if c.isalnum() or c in "-_+" else "-" if c == " " else "+" for c in word) for word in words
+    )
 
 
 def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool) -> None:

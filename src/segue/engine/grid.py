@@ -38,16 +38,30 @@ class Job:
     overwrite: bool = False
 
 
-def run_all(jobs: Sequence[Job], device: str = "auto", display: Display | None = None) -> list[RunRecord]:
-    """Carry out all jobs, as many at once as there are cores (one at a time on an accelerator)."""
+def run_all(
+    jobs: Sequence[Job], device: str = "auto", display: Display | None = None, keep_going: bool = False
+) -> list[RunRecord]:
+    """Carry out all jobs, as many at once as there are cores (one at a time on an accelerator).
+
+    A job that fails ends the whole; with `keep_going` only after the others are done.
+    """
     display = display or Display()
     cores = available_cores()
     processes = min(cores, len(jobs)) if pick_device(device).type == "cpu" else 1
     if processes == 1:
+        errors = []
         for job in jobs:
-            run(job.config, job.folder, job.resume, job.overwrite, device, display)
+            try:
+                run(job.config, job.folder, job.resume, job.overwrite, device, display)
+            except UserError as error:
+                errors.append(f"{job.folder.name}: {error}")
+                if not keep_going:
+                    raise
+        if errors:
+            raise UserError("\n".join(errors))
     else:
-        _Pool(jobs, device, display, processes, threads=max(1, cores // processes)).work()
+        threads = max(1, cores // processes)
+        _Pool(jobs, device, display, processes, threads, keep_going).work()
     return [read_run(job.folder) for job in jobs]
 
 
@@ -60,7 +74,13 @@ class _Pool:
     """Starts a process per job, never more than `processes` at once, and shows what they report."""
 
     def __init__(
-        self, jobs: Sequence[Job], device: str, display: Display, processes: int, threads: int
+        self,
+        jobs: Sequence[Job],
+        device: str,
+        display: Display,
+        processes: int,
+        threads: int,
+        keep_going: bool,
     ) -> None:
         # "spawn": a forked copy of a process that has used torch's threads may hang
         self.context = multiprocessing.get_context("spawn")
@@ -69,6 +89,7 @@ class _Pool:
         self.arguments = (self.reports, device, threads)
         self.display, self.processes = display, processes
         self.errors: list[str] = []
+        self.keep_going = keep_going
         self.tasks: dict[str, Any] = {}
         self.began: dict[str, float] = {}
 
@@ -76,7 +97,7 @@ class _Pool:
         with terminal_bars(self.display.console, transient=True) as bars:
             bars.disable = not self.display.shows_bars
             try:
-                while (self.waiting and not self.errors) or self.running:
+                while (self.waiting and self._goes_on) or self.running:
                     self._start(bars)
                     self._listen(bars)
             except KeyboardInterrupt:
@@ -88,8 +109,12 @@ class _Pool:
         if self.errors:
             raise UserError("\n".join(self.errors))
 
+    @property
+    def _goes_on(self) -> bool:
+        return self.keep_going or not self.errors
+
     def _start(self, bars: Any) -> None:
-        while self.waiting and len(self.running) < self.processes and not self.errors:
+        while self.waiting and len(self.running) < self.processes and self._goes_on:
             job = self.waiting.pop(0)
             process = self.context.Process(target=_work, args=(job, *self.arguments))
             with _ignored(signal.SIGINT):  # inherited: Ctrl-C reaches the parent, which asks with SIGTERM

@@ -35,7 +35,20 @@ def resolve(
         "scenario": {"dataset": dataset, "split": split, "mode": mode},
     }
     asked = merge(read_yaml(file) if file is not None else {}, _given(words))
-    return complete(merge(asked, parse_overrides(overrides)))
+    return complete(override(asked, overrides))
+
+
+def override(values: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Values changed by `key=value` words. A variant is not changed under its own values: they would stay."""
+    changes = parse_overrides(words)
+    before, after = (_section(_section(each, "method"), "params") for each in (values, changes))
+    old, new = before.get("variant"), after.get("variant")
+    if old and new and old != new and len(before) > 1:
+        raise UserError(
+            f"The recipe says every choice of its variant '{old}'. For '{new}' begin with the method's name,"
+            " or with a recipe that names the variant alone."
+        )
+    return merge(values, changes)
 
 
 def complete(asked: Mapping[str, Any]) -> RunConfig:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from segue.core.classes import ClassTable
-from segue.core.config import RunConfig, differences, merge, parse_overrides, read_back
+from segue.core.config import RunConfig, differences, read_back
 from segue.core.errors import UserError
 from segue.core.records import read_record, read_yaml
 from segue.core.scenario import Step, from_manifest, read_manifest
@@ -17,7 +17,7 @@ from segue.engine.build import build_data, build_method
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
 from segue.engine.evaluate import evaluate_by
 from segue.engine.progress import Display
-from segue.engine.recipe import complete
+from segue.engine.recipe import complete, override
 from segue.engine.runtime import pick_device
 from segue.methods.base import Method
 from segue.models.segmenter import Segmenter
@@ -28,12 +28,7 @@ def stored_recipe(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfi
     path = Path(folder) / "recipe.yaml"
     if not path.is_file():
         raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")
-    if any(word.startswith("method.params.variant=") for word in overrides):
-        raise UserError(
-            "A stored recipe says every choice of its variant. To run another one, begin with the method:"
-            " segue train caf method.params.variant=NAME ..."
-        )
-    return complete(merge(read_yaml(path), parse_overrides(overrides)))
+    return complete(override(read_yaml(path), overrides))
 
 
 def restore_method(
@@ -111,8 +106,11 @@ def evaluate_run(
             raise UserError(
                 f"The run was trained for {', '.join(trained)}; the data have {', '.join(found)}."
             )
-    method = restore_method(config, folder, data.scenario[: step_index + 1], where, teacher=bool(strategies))
-    chosen = strategies or method.strategies[:1]
+    steps = data.scenario[: step_index + 1]
+    usual = build_method(config, where, initial_weights=False).strategies[0]
+    chosen = strategies or (usual,)
+    # other ways to predict may need the model before
+    method = restore_method(config, folder, steps, where, teacher=set(chosen) != {usual})
     if unknown := [name for name in chosen if name not in method.strategies]:
         raise UserError(
             f"{config.method.name} cannot predict by '{unknown[0]}' at step {step_index};"

@@ -131,10 +131,9 @@ def _watcher(
 ) -> Callable[[int], None]:
     """Tests the method every few epochs of a step, by every strategy, and after the last one."""
     config = data.config
-    epochs = config.train.epochs if step.first else config.train.epochs_next or config.train.epochs
 
     def watch(epoch: int) -> None:
-        if epoch % config.eval.every and epoch != epochs:
+        if epoch % config.eval.every and epoch != config.train.epochs_of(step.index):
             return
         batches = data.test_batches(step.index, device)
         found = evaluate_by(method, method.strategies, batches, step.num_channels, config.train.precision)

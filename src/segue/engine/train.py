@@ -17,7 +17,7 @@ from segue.core.config import OptimConfig, TrainConfig
 from segue.core.errors import UserError
 from segue.core.scenario import Step
 from segue.data.steps import Batch, Batches
-from segue.engine.checkpoint import CheckpointStore
+from segue.engine.checkpoint import CheckpointStore, load_strictly
 from segue.engine.log import BadLoss, LossLog, LossMeter
 from segue.engine.optim import build_optimizer, set_learning_rate
 from segue.engine.progress import Bar
@@ -64,7 +64,7 @@ class Session:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.method.load_state_dict(state["method"], strict=True)
+        load_strictly(self.method, state["method"], "the checkpoint inside the step")
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
         self.generator.set_state(state["generator"])
@@ -167,7 +167,7 @@ def update(session: Session, batch: Batch, clip: float | None, config: TrainConf
 
 def check_weights(method: Method) -> None:
     """A gradient may overflow while the losses are finite: stop before such weights are stored."""
-    for name, weight in method.model.named_parameters():
+    for name, weight in method.named_parameters():
         bad = weight[~torch.isfinite(weight)]
         if len(bad):
             raise BadLoss(name, bad[0].item(), "weight")

@@ -125,7 +125,7 @@ class CAF(Method):
             model.fusion = CafLayer(widths["z"], config.layer)
         self.excitation = nn.ModuleDict()
         for name in config.ad.maps.split("+") if config.ad.channel else ():
-            self.excitation[name] = Excitation(widths[name], config.ad.excitation)
+            self.excitation[name] = Excitation(widths[name], trained=config.ad.excitation == "trained")
 
     def grow(self, step: Step) -> None:
         super().grow(step)

@@ -9,6 +9,7 @@ Each equation is a function here; `LayerConfig` holds the choice wherever paper 
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.core.config import Count
+from segue.core.errors import UserError
 
 REDUCTION = 16
 """of squeeze and excitation"""
@@ -54,6 +56,8 @@ class LayerConfig:
     def __post_init__(self) -> None:
         if self.projection and self.carrier == "v" and not self.residual and self.output != "none":
             raise ValueError("carrier v without residual begins with features that are all zero")
+        if self.projection and self.carrier == "z" and self.residual and not self.attention:
+            raise ValueError("carrier z without attention adds v to z, so the projection cannot be residual")
 
     @property
     def enabled(self) -> bool:
@@ -137,7 +141,11 @@ class NonLocal(nn.Module):
         self.config = config
         inner = max(channels // config.bottleneck, 1)
         if config.output == "none":  # the sum is v itself, in parts of the inner width
-            inner = inner if channels % inner == 0 else channels
+            if channels % inner:
+                raise UserError(
+                    f"layer.bottleneck={config.bottleneck} does not divide the {channels} channels of z,"
+                    " as layer.output=none needs."
+                )
             self.theta, self.phi = (nn.Conv2d(channels, inner, 1) for _ in range(2))
             self.g = nn.Conv2d(channels, channels, 1)
             return
@@ -165,8 +173,7 @@ class CafLayer(nn.Module):
 
     def __init__(self, channels: int, config: LayerConfig | None = None) -> None:
         super().__init__()
-        self.channels, self.config = channels, config or LayerConfig()
-        config = self.config
+        self.config = config = config or LayerConfig()
         identity = nn.Identity()
         self.project_new = NonLocal(channels, config) if config.projection else identity
         if config.fusion:
@@ -178,7 +185,7 @@ class CafLayer(nn.Module):
                     self.fusion.weight[:, channels:, 0, 0] = torch.eye(channels)
                     self.fusion.bias.zero_()
         if config.attention:
-            hidden = max(channels // REDUCTION, 4)
+            hidden = _squeezed(channels)
             if config.channel == "excitation":
                 self.squeeze = nn.Linear(channels, hidden, bias=False)
                 self.excite = nn.Linear(hidden, channels, bias=False)
@@ -224,14 +231,17 @@ class CafLayer(nn.Module):
         if self.config.attention:
             carrier_BChw = v_BChw if self.config.carrier == "v" else z_BChw
             return apply_attention(carrier_BChw, self.structured(v_BChw))
-        return v_BChw if self.config.carrier == "v" else z_BChw + v_BChw
+        if self.config.carrier == "v" or v_BChw is z_BChw:  # nothing was projected or fused
+            return v_BChw
+        return z_BChw + v_BChw
 
     def without_old(self) -> CafLayer:
         """A copy for test time that can only skip: the old branch and the fusion are gone."""
-        slim = CafLayer(self.channels, replace(self.config, fusion=False)).to(next(self.parameters()).device)
-        kept = slim.state_dict().keys()
-        slim.load_state_dict({k: v for k, v in self.state_dict().items() if k in kept}, strict=True)
-        return slim.train(self.training)
+        slim = copy.deepcopy(self)
+        if self.config.fusion:
+            slim.config = replace(self.config, fusion=False)
+            del slim.project_old, slim.fusion
+        return slim
 
 
 class Excitation(nn.Module):
@@ -240,10 +250,9 @@ class Excitation(nn.Module):
     Frozen weights stay as drawn and are equal in both models, so they cannot be bent to lower the loss.
     """
 
-    def __init__(self, width: int, training: str) -> None:
+    def __init__(self, width: int, trained: bool) -> None:
         super().__init__()
-        hidden = max(width // REDUCTION, 4)
-        self.trained = training == "trained"
+        self.trained, hidden = trained, _squeezed(width)
         for name, shape in (("squeeze", (hidden, width)), ("excite", (width, hidden))):
             weight = nn.init.kaiming_uniform_(torch.empty(shape), a=5**0.5)
             if self.trained:
@@ -261,6 +270,10 @@ class Excitation(nn.Module):
     def weights(self, old: bool = False) -> tuple[Tensor, Tensor]:
         """Squeeze and excite, of the student or as the teacher has them."""
         return (self.old_squeeze, self.old_excite) if old and self.trained else (self.squeeze, self.excite)
+
+
+def _squeezed(width: int) -> int:
+    return max(width // REDUCTION, 4)
 
 
 def _pooled(x_BChw: Tensor) -> Tensor:

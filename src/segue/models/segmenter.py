@@ -41,7 +41,7 @@ class Segmenter(nn.Module):
         self.refiner = DeepLabHead(self.backbone.channels[-1], width, dilations)
         self.classifier = GrowingClassifier(width)
         self.norm_frozen = False
-        """batch norm keeps its running statistics even in training mode"""
+        """batch norm of backbone and head keeps its running statistics even in training mode"""
         self._frozen: list[nn.Module] = []
         for name in ("mean", "std"):
             values = torch.tensor(getattr(self.backbone, name)).view(1, 3, 1, 1) * 255
@@ -81,9 +81,11 @@ class Segmenter(nn.Module):
         for module in self._frozen:
             module.eval()
         if self.norm_frozen:
-            for module in self.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()
+            # the fusion layer first meets old features in these steps: its statistics are not known before
+            for part in (self.backbone, self.refiner, self.classifier):
+                for module in part.modules():
+                    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                        module.eval()
         return self
 
 

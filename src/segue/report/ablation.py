@@ -56,14 +56,22 @@ def ablation_sheet(ablation: Ablation) -> Sheet:
     where = ablation.table.paper_setting(ablation.setting)
     has_paper = any(row.paper for row in ablation.table.rows)
     count = max(len(runs) for runs in ablation.runs)
+    failed = [
+        row.name
+        for row, runs in zip(ablation.table.rows, ablation.runs, strict=True)
+        if len(runs) < count or not all(run.finished for run in runs)
+    ]
     heads = [("ours", name) for name in SCORES] + [("paper", name) for name in SCORES] * has_paper
     rows = []
     for index, row in enumerate(ablation.table.rows):
         rows.append((row.name, ablation.ours(index) + ablation.paper(index) * has_paper))
     seeds = f"mean ± standard deviation of {count} seeds" if count > 1 else "one seed"
     caption = [f"Ours: {ablation.setting}, {seeds}, mean IoU in percent without background."]
+    if failed:
+        caption.append(f"Not all runs are finished: {', '.join(failed)}.")
     if has_paper:
         caption.append(f"Paper: {where}.")
+    if has_paper and count > 1:
         caption.append(_agreement(ablation))
     return Sheet(
         title=ablation.table.title,
@@ -100,7 +108,8 @@ def _agreement(ablation: Ablation) -> str:
 def _strategies(ablations: Sequence[Ablation]) -> list[str]:
     """The test-time strategies of the first row whose runs were tested during their steps."""
     for ablation in ablations:
-        for row, runs in zip(ablation.table.rows, ablation.runs, strict=True):
+        # the last of several is the most complete one
+        for row, runs in reversed(list(zip(ablation.table.rows, ablation.runs, strict=True))):
             if found := trajectories(row.name, runs):
                 where = (
                     f"{row.name}, {ablation.setting}, {len(runs)} seeds. The paper shows this as curves on"
@@ -116,8 +125,8 @@ def ablation_page(ablations: Sequence[Ablation], command: str) -> str:
     parts = [
         "# Ablations",
         f"Made from the records by `{command}`; do not edit. Every row is CAF with the settings that"
-        " `recipes/ablations` names; [caf.md](caf.md) explains them. The paper's numbers belong to other"
-        " images and a far larger network: compare the order of rows, not the values.",
+        " `recipes/ablations` names, in the variant `segue` unless it says otherwise. The paper's numbers"
+        " belong to its own data and network: compare the order of rows, not the values.",
         *(ablation_markdown(ablation) for ablation in ablations),
         *_strategies(ablations),
     ]
