@@ -85,7 +85,8 @@ def background_balance(old_logits_BOhw: Tensor, reading: GammaReading = "logit")
     """gamma of CAF eq. 11: foreground to background as the teacher sees it, one number per image.
 
     `logit` pools logits and takes the softmax (the released code); `ratio` averages the probabilities (what
-    the text describes); `literal` takes the softmax of averaged probabilities (the equation as printed).
+    the text describes); `literal` takes the softmax of averaged probabilities (the equation as printed). All
+    of it at the model's stride.
     """
     old_BOhw = upsample(old_logits_BOhw, old_logits_BOhw.shape[-2:])
     if reading == "logit":
