@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 import segue
 from segue import cli
 from segue.core import plugins
+from segue.engine.recipe import recipe_folder
 from segue.models.backbone import SHORT_LIST
 
-VERBS = ("train", "show", "eval", "report", "demo", "list")
+VERBS = ("train", "show", "eval", "export", "report", "demo", "ablate", "bench", "list")
 WIDE = {"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}
 
 

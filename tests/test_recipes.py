@@ -9,14 +9,13 @@ import pytest
 import torch
 import yaml
 
-from segue import cli
 from segue.core import plugins
-from segue.core.config import RunConfig, TrainConfig, recipe_hash, to_yaml
+from segue.core.config import RunConfig, TrainConfig, recipe_hash, to_yaml, validate
 from segue.core.errors import UserError
 from segue.core.records import write_json
 from segue.core.scenario import make_scenario, manifest
 from segue.data.datasets.scenes import Config as ScenesConfig
-from segue.engine.recipe import resolve
+from segue.engine.recipe import recipe_folder, resolve
 from segue.methods.base import Method
 from segue.models.segmenter import Segmenter
 
@@ -68,7 +67,7 @@ def test_shipped_recipe_resolves_and_builds(path):
     method: type[Method] = plugins.find("method", config.method.name)
     with torch.device("meta"):
         model = Segmenter(config.model)
-        built = method(method.Config(**config.method.params), model)
+        built = method(validate(method.Config, config.method.params, "method.params"), model)
     assert sum(parameter.numel() for parameter in built.parameters()) > 10_000
 
 

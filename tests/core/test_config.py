@@ -67,7 +67,7 @@ FULL = {
         "log_every": 1,
         "save_seconds": 0.0,
     },
-    "eval": {"samples": 0},
+    "eval": {"samples": 0, "every": 2},
 }
 
 
@@ -99,7 +99,7 @@ def test_no_given_value_is_dropped():
         ({"optim": {"lr_nxt": 1}}, "Unknown key 'optim.lr_nxt'. Did you mean 'lr_next'?"),
         ({"train": {"batchsize": 4}}, "Unknown key 'train.batchsize'. Did you mean 'batch_size'?"),
         ({"method": {"parms": {}}}, "Unknown key 'method.parms'. Did you mean 'params'?"),
-        ({"eval": {"zzz": 1}}, "Unknown key 'eval.zzz'. Valid: samples."),
+        ({"eval": {"zzz": 1}}, "Unknown key 'eval.zzz'. Valid: samples, every."),
         ({1: 2}, "Unknown key '1'."),
     ],
 )

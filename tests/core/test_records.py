@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 from segue.core.errors import UserError
-from segue.core.records import StepRecord, atomic_file, read_record, read_run, read_yaml, write_json
+from segue.core.records import (
+    StepRecord,
+    TrajectoryRecord,
+    atomic_file,
+    read_record,
+    read_run,
+    read_trajectory,
+    read_yaml,
+    write_json,
+)
 
 RECIPE = "scenario: {dataset: zoo}\nmethod: {name: mib}\n"
 
@@ -230,3 +239,56 @@ def test_only_ordinary_files_are_replaced(tmp_path: Path) -> None:
 def test_merge_keys_work(tmp_path: Path) -> None:
     (tmp_path / "merge.yaml").write_text("base: &b {a: 1, c: 2}\nmine: {<<: *b, a: 3}\n")
     assert read_yaml(tmp_path / "merge.yaml")["mine"] == {"a": 3, "c": 2}
+
+
+# --- tests during a step --------------------------------------------------------------------------
+
+TRAJECTORY = {
+    "step": 1,
+    "epoch": 2,
+    "num_first": 1,
+    "confusions": {"skip": [[5, 1], [0, 2]], "zero": [[6, 0], [1, 1]]},
+    "format": "segue-trajectory-1",
+}
+
+
+def test_tests_during_steps_are_read_in_their_order(run):
+    moments = [(10, 1), (2, 12), (2, 3), (0, 10000), (0, 9)]
+    for step, epoch in moments:
+        TrajectoryRecord(step, epoch, 1, {"skip": ((2**40, 1), (0, 2))}).write(run)
+    found = read_trajectory(run)
+    assert [(one.step, one.epoch) for one in found] == sorted(moments)
+    assert (run / "trajectory" / "2-0003.json").is_file()
+    assert found[0].matrix("skip").tolist() == [[2**40, 1], [0, 2]] and found[0].num_first == 1
+
+
+def test_run_without_tests_during_steps_has_none(run):
+    assert read_trajectory(run) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "3",
+        json.dumps(TRAJECTORY | {"format": "segue-trajectory-2"}),
+        json.dumps(TRAJECTORY | {"more": 1}),
+        json.dumps({key: value for key, value in TRAJECTORY.items() if key != "num_first"}),
+        json.dumps(TRAJECTORY | {"confusions": None}),
+        json.dumps(TRAJECTORY | {"confusions": {"skip": [[1, 2]]}}),
+        json.dumps(TRAJECTORY | {"confusions": {"skip": [[1, 2], [3]]}}),
+        json.dumps(TRAJECTORY | {"confusions": {"skip": [1, 2]}}),
+        json.dumps(TRAJECTORY | {"confusions": {"skip": [["a", "b"], ["c", "d"]]}}),
+        json.dumps(TRAJECTORY | {"confusions": {"skip": [[2**70, 0], [0, 0]]}}),
+        b"\xff\xfe",
+    ],
+)
+def test_bad_file_of_a_test_during_a_step_is_named(run, text):
+    write_json(run / "trajectory" / "0-0001.json", TRAJECTORY)
+    assert len(read_trajectory(run)) == 1
+    path = run / "trajectory" / "1-0002.json"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UserError, match=r"1-0002\.json is not a record of a test during a step"):
+        read_trajectory(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from segue.core.records import read_run
 from segue.core.scenario import make_scenario, manifest_hash
 from segue.engine.build import Data, build_data
 from segue.engine.checkpoint import CheckpointStore, load_tree, save_tree
-from segue.engine.evaluate import evaluate
+from segue.engine.evaluate import evaluate, evaluate_by
 from segue.engine.progress import Display
 from segue.engine.restore import evaluate_run, restore_method
 from segue.engine.runtime import peak_memory, reset_peak_memory
@@ -29,7 +30,9 @@ CPU, QUIET = torch.device("cpu"), Display(quiet=True)
 
 
 class Colour:
-    """Predicts a channel from a pixel's red value: known without any network."""
+    """Predicts a channel from a pixel's red value, or from its green one: known without any network."""
+
+    strategies = ("red", "green")
 
     def __init__(self, channels: int) -> None:
         self.channels, self.seen, self.training = channels, [], True
@@ -37,10 +40,12 @@ class Colour:
     def eval(self) -> None:
         self.training = False
 
-    def predict(self, images: torch.Tensor) -> torch.Tensor:
+    def predict_by(self, images: torch.Tensor, strategies: Sequence[str]) -> dict[str, torch.Tensor]:
         assert not self.training
         self.seen.append(len(images))
-        return torch.nn.functional.one_hot(images[:, 0].long() % self.channels).permute(0, 3, 1, 2).float()
+        values = {name: images[:, self.strategies.index(name)].long() % self.channels for name in strategies}
+        hot = {name: torch.nn.functional.one_hot(value, self.channels) for name, value in values.items()}
+        return {name: value.permute(0, 3, 1, 2).float() for name, value in hot.items()}
 
 
 def data_of(config: RunConfig) -> Data:
@@ -54,8 +59,9 @@ def test_confusion_equals_a_slow_count_of_every_pixel(future, step):
     channels = data.scenario[step].num_channels
     method = Colour(channels)
     confusion = evaluate(method, data.test_batches(step, CPU), channels)
+    both = evaluate_by(Colour(channels), ("green", "red"), data.test_batches(step, CPU), channels)
 
-    expected = [[0] * channels for _ in range(channels)]
+    expected, green = ([[0] * channels for _ in range(channels)] for _ in range(2))
     order = {0: 0, 1: 1, 2: 2, 3: 3 if step == 1 else {"ignore": None, "background": 0}[future]}
     images = 0
     for index in range(len(data.test_set)):
@@ -63,10 +69,12 @@ def test_confusion_equals_a_slow_count_of_every_pixel(future, step):
         if not {1, 2, 3}.intersection(sample.mask.flat) & ({1, 2} if step == 0 else {1, 2, 3}):
             continue
         images += 1
-        for truth, red in zip(sample.mask.flat, sample.image[:, :, 0].flat, strict=True):
+        for truth, colour in zip(sample.mask.flat, sample.image.reshape(-1, 3), strict=True):
             if order[int(truth)] is not None:
-                expected[order[int(truth)]][int(red) % channels] += 1
+                expected[order[int(truth)]][int(colour[0]) % channels] += 1
+                green[order[int(truth)]][int(colour[1]) % channels] += 1
     assert confusion.tolist() == expected
+    assert {name: matrix.tolist() for name, matrix in both.items()} == {"green": green, "red": expected}
     assert confusion.dtype == np.int64
     assert sum(method.seen) == images and method.seen[-1] < 8, "each image once, the last batch is short"
 
@@ -74,15 +82,16 @@ def test_confusion_equals_a_slow_count_of_every_pixel(future, step):
 def test_stored_confusion_is_what_a_new_test_finds(finished):
     record = read_run(finished("mib"))
     for step in (0, 1, None):
-        confusion, names, num_first = evaluate_run(finished("mib"), step, display=QUIET)
+        confusions, names, num_first = evaluate_run(finished("mib"), step, display=QUIET)
         stored = record.steps[1 if step is None else step]
-        assert confusion.tolist() == [list(row) for row in stored.confusion]
+        assert list(confusions) == ["predict"]
+        assert confusions["predict"].tolist() == [list(row) for row in stored.confusion]
         assert (names, num_first) == (stored.classes, 2)
 
 
 def test_evaluate_run_takes_other_data(finished):
-    confusion, _, _ = evaluate_run(finished("mib"), 1, ["data.test=30"], display=QUIET)
-    assert confusion.sum() > read_run(finished("mib")).steps[1].matrix.sum()
+    confusions, _, _ = evaluate_run(finished("mib"), 1, ["data.test=30"], display=QUIET)
+    assert confusions["predict"].sum() > read_run(finished("mib")).steps[1].matrix.sum()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +188,7 @@ def test_samples_show_input_truth_and_predictions(finished):
             prediction = picture(place / f"step{step}.png")
             assert prediction.shape == (32, 32) and prediction.max() <= (2, 3)[step]
             for name in ("energy", "attention"):
-                assert picture(place / f"step{step}-{name}.png").shape == (4, 4), "at the model's stride"
+                assert picture(place / f"step{step}-{name}.png").shape == (32, 32, 3), "over the photo"
         with Image.open(place / "step1.png") as image:
             assert image.mode == "P" and image.getpalette()[:6] == [0, 0, 0, 128, 0, 0]
         with torch.inference_mode():

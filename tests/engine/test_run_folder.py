@@ -314,8 +314,8 @@ def test_resume_and_eval_do_not_read_the_pretrained_weights_again(tmp_path: Path
     run_until(config, tmp_path / "run", 1)
     weights.unlink()
     quiet_run(config, tmp_path / "run", resume=True)
-    confusion, _, _ = evaluate_run(tmp_path / "run", display=Display(quiet=True))
-    assert confusion.sum() > 0
+    confusions, _, _ = evaluate_run(tmp_path / "run", display=Display(quiet=True))
+    assert confusions["predict"].sum() > 0
     with pytest.raises(UserError, match="does not exist"):
         quiet_run(config, tmp_path / "other")
 

@@ -110,6 +110,7 @@ def test_without_both_parts_it_is_plain_feature_distillation(form: str) -> None:
     """Row FD of Table 6."""
     new, old = draw(2, CHANNELS, 3, 4), draw(2, CHANNELS, 3, 4, seed=1)
     assert torch.equal(attend(new, None, spatial=False, form=form), new)
+    assert attend(new.half(), None, spatial=False, form=form).dtype == torch.float32  # squares overflow
     plain = distance(new, old, "mean", form, channel=False, spatial=False)
     torch.testing.assert_close(plain, torch.nn.functional.mse_loss(new, old))
 

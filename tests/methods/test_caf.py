@@ -141,7 +141,8 @@ def test_every_set_of_parts_predicts_and_deploys(
     projection: bool, fusion: bool, attention: bool, carrier: str
 ) -> None:
     """The rows of Table 5."""
-    parts = {"projection": projection, "fusion": fusion, "attention": attention, "carrier": carrier}
+    parts = {"projection": projection, "fusion": fusion, "attention": attention}
+    parts |= {"carrier": carrier, "residual": carrier == "v"}
     made = bench("segue", {"layer": parts})
     assert (made.method().model.fusion is not None) == (projection or fusion or attention)
     check_predictions(made)

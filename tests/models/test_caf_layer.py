@@ -12,6 +12,7 @@ from torch.autograd import gradcheck
 from torch.func import functional_call
 
 from segue.core.config import ModelConfig
+from segue.core.errors import UserError
 from segue.core.scenario import Step
 from segue.models import caf
 from segue.models.caf import CafLayer, Excitation, LayerConfig, NonLocal
@@ -107,6 +108,8 @@ def test_the_released_layer_is_the_identity_at_its_zero_norm(value: float | None
     """The spatial map is 0 there. The released code divides rounding noise by rounding noise instead."""
     z = draw(3, 64, 4, 5) if value is None else torch.full((3, 64, 4, 5), value)
     made, old = layer(OFFICIAL, 64).train(), draw(3, 64, 4, 5, seed=2)
+    for last, norm in (made.project_new.out, made.project_old.out):
+        assert last.weight.any() and not norm.weight.any() and not norm.bias.any()
     with torch.no_grad():
         v = made.fuse(z, old if strategy == "concat" else None, pad=strategy == "zero")
         assert (v == 0).all() if strategy == "skip" else (v == made.fusion.bias.view(1, -1, 1, 1)).all()
@@ -170,6 +173,16 @@ def test_the_slim_copy_skips_without_the_old_branch(name: str) -> None:
     assert not torch.equal(slim.project_new.theta.weight, made.project_new.theta.weight)
 
 
+def test_the_slim_copy_keeps_mode_and_precision() -> None:
+    for mode in (True, False):
+        slim = layer(OFFICIAL).double().train(mode).without_old()
+        assert slim.training == slim.spatial_norm.training == mode
+        assert slim(draw(2, CHANNELS, 4, 4).double()).dtype == torch.float64
+    bare = layer(LayerConfig(projection=False, attention=False)).without_old().without_old()
+    z = draw(2, CHANNELS, 4, 4)
+    assert not list(bare.parameters()) and torch.equal(bare(z), z)
+
+
 @pytest.mark.parametrize("name", ["segue", "paper"])
 def test_images_of_a_batch_do_not_mix(name: str) -> None:
     made = layer(CONFIGS[name], trained=True)
@@ -224,7 +237,8 @@ def test_each_set_of_parts_does_what_its_row_says(
                 a_str = torch.einsum("bc,bhw->bchw", a_ch, a_sp)
                 z_bar = v + a_str * v if carrier == "v" else z + a_str * z
             else:
-                z_bar = v if carrier == "v" else z + v
+                alone = carrier == "v" or not (projection or (fusion and strategy != "skip"))
+                z_bar = v if alone else z + v
             torch.testing.assert_close(by(strategy, made, z, old), z_bar)
 
 
@@ -244,6 +258,13 @@ def test_a_layer_that_begins_with_features_of_zero_is_refused(output: str) -> No
     ):
         LayerConfig(output=output, **allowed)
     LayerConfig(residual=False, output="none")
+
+
+def test_a_layer_that_adds_z_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot be residual"):
+        LayerConfig(attention=False, carrier="z")
+    for allowed in ({"residual": False}, {"projection": False}):
+        LayerConfig(attention=False, carrier="z", **allowed)
 
 
 # Gradients
@@ -382,12 +403,17 @@ def test_projection_is_a_non_local_block(pool: str, output: str, size: tuple[int
         torch.testing.assert_close(block(z), z + v if plain else v)
 
 
-def test_projection_takes_any_number_of_channels() -> None:
+def test_projection_takes_any_number_of_channels_that_its_parts_divide() -> None:
+    """Without an output layer the sum is read in parts, which have to fit."""
     for channels, bottleneck in product((1, 5, 6), (1, 2, 4, 9)):
+        z, inner = draw(2, channels, 2, 2), max(channels // bottleneck, 1)
         for name in CONFIGS:
             config = replace(CONFIGS[name], bottleneck=bottleneck)
-            z = draw(2, channels, 2, 2)
-            assert NonLocal(channels, config)(z).shape == z.shape
+            if name == "paper" and channels % inner:
+                with pytest.raises(UserError, match="bottleneck"):
+                    NonLocal(channels, config)
+            else:
+                assert NonLocal(channels, config)(z).shape == z.shape
 
 
 def test_fusion_adds_what_is_taken_of_old_and_new() -> None:
@@ -499,6 +525,7 @@ def test_unscaled_products_and_squares_do_not_overflow(dtype: torch.dtype) -> No
         mixed, a_sp = caf.non_local(query, key, value, scaled=False), made.spatial_attention(v)
     with torch.no_grad():
         exact = caf.non_local(query.double(), key.double(), value.double(), scaled=False)
+        assert mixed.dtype == a_sp.dtype == torch.float32
         torch.testing.assert_close(mixed.double(), exact, rtol=1e-4, atol=1e-3)
         torch.testing.assert_close(a_sp.float(), made.spatial_attention(v.float()))
 
@@ -507,18 +534,18 @@ def test_unscaled_products_and_squares_do_not_overflow(dtype: torch.dtype) -> No
 
 
 def test_frozen_excitation_is_drawn_once_and_the_same_for_both_models() -> None:
-    frozen = Excitation(32, "frozen")
+    frozen = Excitation(32, trained=False)
     assert not list(frozen.parameters())
     squeeze, excite = frozen.weights()
     assert squeeze.shape == (4, 32) and excite.shape == (32, 4) and squeeze.std() > 0 < excite.std()
     frozen.remember()
     assert frozen.weights(old=True)[0] is squeeze and frozen.weights(old=True)[1] is excite
     assert set(frozen.state_dict()) == {"squeeze", "excite"}
-    assert Excitation(128, "frozen").squeeze.shape == (8, 128)  # 16 channels per hidden one
+    assert Excitation(128, trained=False).squeeze.shape == (8, 128)  # 16 channels per hidden one
 
 
 def test_trained_excitation_remembers_the_step_before() -> None:
-    trained = Excitation(32, "trained")
+    trained = Excitation(32, trained=True)
     assert {name for name, _ in trained.named_parameters()} == {"squeeze", "excite"}
     first = [weight.detach().clone() for weight in trained.weights()]
     with torch.no_grad():

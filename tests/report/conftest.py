@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from segue.core.classes import voc_palette
 from segue.core.records import RunRecord, StepRecord, read_run, write_json
@@ -33,7 +34,7 @@ def confusion_of(hits: Sequence[float], rng: np.random.Generator) -> np.ndarray:
 
 
 def write_pictures(
-    folder: Path, step: int, channels: int, attention: bool, keys: Sequence[str], size: int = 16
+    folder: Path, step: int, channels: int, maps: bool, keys: Sequence[str], size: int = 16
 ) -> None:
     rng = np.random.default_rng(step)
     write_json(folder / "samples" / "index.json", {"samples": [{"key": key} for key in keys], "classes": []})
@@ -45,9 +46,13 @@ def write_pictures(
             picture = Image.fromarray(rng.integers(0, channels, (size, size), dtype=np.uint8))
             picture.putpalette(voc_palette())
             picture.save(place / f"{name}.png")
-        if attention:
-            grey = Image.fromarray(rng.integers(0, 255, (4, 4), dtype=np.uint8))
-            grey.save(place / f"step{step}-attention.png")
+        for kind in ("energy", "attention") if maps else ():
+            about = PngInfo()
+            if kind == "attention":
+                about.add_text("peak", f"0.3{step}")
+            colours = Image.fromarray(rng.integers(0, 255, (size, size, 3), dtype=np.uint8))
+            if kind == "energy" or step > 0:
+                colours.save(place / f"step{step}-{kind}.png", pnginfo=about)
 
 
 @pytest.fixture
@@ -102,7 +107,7 @@ def make_run(tmp_path: Path) -> MakeRun:
                 offline=offline,
             ).write(folder)
             if keys:
-                write_pictures(folder, step, 1 + len(seen), method == "caf" and step > 0, keys)
+                write_pictures(folder, step, 1 + len(seen), method == "caf", keys)
         return read_run(folder)
 
     return make

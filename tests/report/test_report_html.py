@@ -6,9 +6,9 @@ import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from segue.core.errors import UserError
 from segue.report import write_report
@@ -16,7 +16,7 @@ from segue.report.comparison import compare
 from segue.report.figures import step_charts
 from segue.report.headline import headline, new_classes, scoring
 from segue.report.html import render
-from segue.report.pictures import overlay, read_samples, shown_steps
+from segue.report.pictures import read_samples, shown_steps
 
 KEYS = ("test-00003", "test-00007")
 TWO = (("a",), ("b",))
@@ -33,7 +33,7 @@ def test_page_is_self_contained_and_escaped(make_run, tmp_path):
     page = path.read_text(encoding="utf-8")
     assert "http" not in page and "<link" not in page and "<script" not in page
     assert all(source.startswith("data:image/png;base64,") for source in re.findall(r'src="([^"]*)"', page))
-    assert "<b>" not in re.sub(r"<summary><b>", "", page) and "&lt;b&gt;" in page
+    assert "<b>" not in re.sub(r"<summary><b>|<b>(energy|attention)</b>", "", page) and "&lt;b&gt;" in page
     assert page.count("<svg") == 2 and page.count("<polyline") == 4
     assert "segue train recipe.yaml" in page and "background is left out" in page
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
@@ -44,9 +44,11 @@ def test_pictures_per_method_and_step(make_run):
     samples = read_samples(comparison)
     assert [sample.key for sample in samples] == list(KEYS)
     filled = {row.label: [cell is not None for cell in row.cells] for row in samples[0].rows}
+    assert {row.kind for row in samples[0].rows if "caf" not in row.label} == {""}
     assert filled == {
         "finetune": [True, True, True],
         "caf": [True, True, True],
+        "caf energy": [True, True, True],
         "caf attention": [False, True, True],
         "joint": [False, False, True],
     }
@@ -55,7 +57,8 @@ def test_pictures_per_method_and_step(make_run):
 def test_samples_are_matched_by_key(make_run):
     runs = [make_run("finetune", keys=KEYS), make_run("caf", keys=KEYS[::-1]), make_run("mib", keys=KEYS[:1])]
     rows = [[row.label for row in sample.rows] for sample in read_samples(compare(runs))]
-    assert rows == [["finetune", "caf", "caf attention", "mib"], ["finetune", "caf", "caf attention"]]
+    caf = ["caf", "caf energy", "caf attention"]
+    assert rows == [["finetune", *caf, "mib"], ["finetune", *caf]]
 
 
 def test_missing_pictures_are_fine(make_run):
@@ -64,6 +67,58 @@ def test_missing_pictures_are_fine(make_run):
         (run.folder / "samples" / "0" / f"{name}.png").unlink()
     assert render([run, make_run("mib")]).count("<article>") == 2
     assert "<article>" not in render([make_run("plop")])
+
+
+def test_runs_of_an_older_version_are_shown(make_run):
+    """No tests during the steps, no energy, grey maps of the model's stride that say nothing of a peak."""
+    run = make_run("caf", keys=KEYS)
+    for place in (run.folder / "samples").glob("[01]"):
+        for path in place.glob("*-energy.png"):
+            path.unlink()
+        for path in place.glob("*-attention.png"):
+            Image.new("L", (4, 4), 99).save(path)
+    assert not (run.folder / "trajectory").exists()
+    page, (sample, _) = render([run]), read_samples(compare([run]))
+    assert [row.label for row in sample.rows] == ["caf", "caf attention"]
+    assert "up to" not in page and "The old model at test time" not in page and page.count("<article>") == 2
+
+
+def test_peak_of_a_map_is_noted_for_attention_only(make_run):
+    run = make_run("caf", keys=KEYS)
+    notes = {
+        row.label: [cell.note if cell else None for cell in row.cells]
+        for row in read_samples(compare([run]))[0].rows
+    }
+    assert notes == {
+        "caf": ["", "", ""],
+        "caf energy": ["", "", ""],
+        "caf attention": [None, "up to 0.31", "up to 0.32"],
+    }
+    page = render([run])
+    assert page.count("<span>up to 0.31</span>") == page.count("<span>up to 0.32</span>") == len(KEYS)
+    assert "<b>energy</b>" in page and "<b>attention</b>" in page
+    for path in (run.folder / "samples").rglob("*-attention.png"):
+        path.unlink()
+    page = render([run])
+    assert "<b>energy</b>" in page and "<b>attention</b>" not in page and "up to" not in page
+    assert "<b>energy</b>" not in render([make_run("mib", keys=KEYS)])
+
+
+def test_peak_in_a_picture_is_escaped(make_run):
+    run = make_run("caf", keys=KEYS)
+    about = PngInfo()
+    about.add_text("peak", "<i>9</i>")
+    Image.new("RGB", (16, 16)).save(run.folder / "samples" / "0" / "step1-attention.png", pnginfo=about)
+    page = render([run])
+    assert "<i>9" not in page and "up to &lt;i&gt;9&lt;/i&gt;" in page
+
+
+def test_large_map_keeps_its_peak_when_it_is_made_smaller(make_run):
+    run, about = make_run("caf", keys=KEYS[:1]), PngInfo()
+    about.add_text("peak", "0.7")
+    Image.new("RGB", (600, 300)).save(run.folder / "samples" / "0" / "step2-attention.png", pnginfo=about)
+    row = next(row for row in read_samples(compare([run]))[0].rows if row.kind == "attention")
+    assert row.cells[2].note == "up to 0.7" and not row.cells[2].coarse
 
 
 def test_broken_picture_is_named(make_run):
@@ -143,14 +198,6 @@ def test_scoring_states_the_policy(make_run):
     policy = {"mode": "disjoint", "void": "ignore", "future": "background"}
     assert "count as background" in scoring(compare([make_run("caf", policy=policy)]))
     assert "are not scored at that step" in scoring(compare([make_run("mib")]))
-
-
-def test_overlay_is_hot_where_the_map_is_high():
-    photo = Image.new("RGB", (8, 8), (100, 100, 100))
-    grey = Image.fromarray(np.array([[0, 255]], dtype=np.uint8))
-    mixed = np.asarray(overlay(photo, grey)).astype(int)
-    assert mixed.shape == (8, 8, 3)
-    assert mixed[0, 0].sum() < 300 < mixed[0, -1].sum()
 
 
 def test_no_torch():

@@ -142,11 +142,22 @@ def read_trajectory(folder: str | Path) -> tuple[TrajectoryRecord, ...]:
             if document.get("format") != TRAJECTORY_FORMAT:
                 raise ValueError(f"its format is not {TRAJECTORY_FORMAT}")
             record = TrajectoryRecord(**document)
+            if not all(type(value) is int for value in (record.step, record.epoch, record.num_first)):
+                raise ValueError("step, epoch and num_first are whole numbers")
             for name in record.confusions:
-                rows, columns = record.matrix(name).shape
-                if rows != columns:
-                    raise ValueError(f"{rows} x {columns} is no confusion matrix")
-        except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+                counts = np.array(record.confusions[name])
+                square = counts.ndim == 2 and counts.shape[0] == counts.shape[1]
+                if not square or counts.dtype.kind != "i" or counts.min() < 0:
+                    raise ValueError(f"'{name}' is no confusion matrix")
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            IndexError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             raise UserError(f"{path} is not a record of a test during a step: {error}.") from error
         found.append(record)
     return tuple(sorted(found, key=lambda record: (record.step, record.epoch)))

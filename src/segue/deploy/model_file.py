@@ -58,6 +58,8 @@ def load_model(path: str | Path) -> tuple[Segmenter, tuple[str, ...]]:
             model.classifier.grow(channels, balanced=False)
         model.load_state_dict(tensors, strict=True)
         classes = tuple(map(str, about["classes"]))
+        if len(classes) != model.classifier.channels:
+            raise ValueError(f"{len(classes)} names for {model.classifier.channels} channels")
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(f"{path} does not describe its own weights: {str(error).splitlines()[0]}") from error
     return model.eval(), classes
