@@ -1,11 +1,14 @@
 """What the documentation says is so: links, numbers, and the method that it shows."""
 
+import io
 import re
 from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
+from rich.console import Console
 
+from segue.ablate import ablate
 from segue.core.config import differences, read_back
 from segue.core.metrics import RunScores, run_scores
 from segue.core.records import read_run
@@ -31,6 +34,25 @@ def test_results_in_the_readme_are_those_of_the_records() -> None:
     order = {name: index for index, name in enumerate(("finetune", "mib", "caf", "joint"))}
     runs = sorted(map(read_run, folders), key=lambda run: order[run.method])
     assert block is not None and block[1].strip() == markdown_tables(runs, costs=False).strip()
+
+
+def test_choices_in_the_docs_are_those_of_the_records() -> None:
+    text = (ROOT / "docs" / "caf.md").read_text(encoding="utf-8")
+    block = re.search(r"<!-- results:scenes-choice -->\n(.*?)<!-- /results:scenes-choice -->", text, re.S)
+    runs = [read_run(folder) for folder in sorted((ROOT / "results" / "scenes-choice").iterdir())]
+    assert block is not None and block[1].strip() == markdown_tables(runs, costs=False).strip()
+
+
+def test_page_of_ablations_is_made_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is run: every record is there and fits the recipes of today, or this test fails."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("segue.ablate.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}"))
+    page = tmp_path / "page.md"
+    quiet = Console(file=io.StringIO())
+    ablate(["all"], "scenes", seeds=3, out=Path("results/ablations"), page=page, console=quiet)
+    assert page.read_text(encoding="utf-8") == (ROOT / "docs" / "results-scenes.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_method_in_the_docs_keeps_the_contract(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from segue.core import plugins
 from segue.core.classes import IGNORE, ClassTable
-from segue.core.config import ModelConfig, OptimConfig, TrainConfig, validate
+from segue.core.config import ModelConfig, OptimConfig, TrainConfig, merge, validate
 from segue.core.scenario import Scenario, Step, make_scenario
 from segue.data.steps import Batch
 from segue.engine.runtime import seed_all
@@ -43,7 +43,8 @@ class Bench:
     def __init__(self, kind: type[Method], params: dict[str, Any]) -> None:
         assert issubclass(kind, Method), f"{kind.__name__} is no subclass of segue.methods.base.Method"
         assert hasattr(kind, "Config") and hasattr(kind, "about"), f"{kind.__name__} lacks Config or about"
-        self.kind, self.params = kind, validate(kind.Config, params, "method.params")
+        values = merge(kind.variants.get(params.get("variant"), {}), params)
+        self.kind, self.params = kind, validate(kind.Config, values, "method.params")
         self.scenario: Scenario = make_scenario(CLASSES, "2-2", offline=kind.offline)
 
     def method(self) -> Method:
@@ -147,7 +148,7 @@ def check_predictions(bench: Bench) -> None:
             deployed = method.deployed()(images).logits
         expected = (4, step.num_channels, 32, 32)
         assert tuple(by_strategy) == method.strategies, "predict_by() does not answer every strategy"
-        for name, logits in {"predict": plain, **by_strategy}.items():
+        for name, logits in {"predict()": plain, **by_strategy}.items():
             assert logits.shape == expected, f"{name} gives {tuple(logits.shape)}, expected {expected}"
             assert torch.isfinite(logits).all(), f"{name} gives NaN or infinity"
         assert torch.allclose(plain, by_strategy[method.strategies[0]], atol=1e-5), (

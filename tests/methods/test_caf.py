@@ -270,6 +270,7 @@ def test_losses_equal_the_sum_of_their_parts(variant: str) -> None:
     made, method, _, step = step_one(variant, {"modality_dropout": 0})
     if method.model.fusion is not None:
         shake(method.model.fusion, 0.1)
+    shake(method.excitation)  # where it is trained: other weights than the teacher's
     batch, ad = made.batch(step, 0), method.config.ad
     terms, old = method(batch), method.teacher(batch.images)
     out = student(method, batch.images, old)
@@ -289,6 +290,18 @@ def test_losses_equal_the_sum_of_their_parts(variant: str) -> None:
         total += attentive_distance(*maps, ad.norm, unit_energy=variant in ("segue", "official"))
     torch.testing.assert_close(terms["ad"].detach(), method.config.ad_weight * total.detach())
     assert total > 0
+
+
+@pytest.mark.parametrize("variant", ["segue", "paper"])
+def test_features_are_compared_in_full_precision(variant: str) -> None:
+    made, method, _, step = step_one(variant)
+    images = made.batch(step, 0).images
+    with torch.no_grad():
+        out, old = method.model(images), method.teacher(images)
+        exact = method.feature_distance(out, old)
+        with autocast(CPU, "bf16"):
+            assert torch.equal(method.feature_distance(out, old), exact)
+    assert exact > 0
 
 
 @pytest.mark.parametrize("maps", ["z", "h"])
