@@ -558,3 +558,15 @@ def test_trained_excitation_remembers_the_step_before() -> None:
     trained.remember()
     for now, old in zip(trained.weights(), trained.weights(old=True), strict=True):
         assert torch.equal(now, old) and now.data_ptr() != old.data_ptr()
+
+
+@pytest.mark.parametrize("variant", ["segue", "paper", "official"])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_no_matrix_of_all_pairs_of_places_is_kept(variant: str, memory_format: torch.memory_format) -> None:
+    """Backward needs maps of places x channels, never one of places x places."""
+    made = layer(CONFIGS[variant], channels=8)
+    z = draw(1, 8, 16, 16).contiguous(memory_format=memory_format).requires_grad_()
+    sizes = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+        made(z, z.detach() * 2)
+    assert sizes and max(sizes) <= 16 * 16 * 16
