@@ -241,8 +241,9 @@ def run_ablations(
 
     segue ablate table3 --on scenes --seeds 3
 
-    Rows that are done are not run again. KEY=VALUE settings may follow the tables. Without --split and
-    --mode: the paper's on voc, 5-2 overlapped on scenes.
+    Rows that are done are not run again. KEY=VALUE settings may follow the tables.
+
+    Without --split and --mode: the paper's on voc, 5-2 overlapped on scenes.
     """
     from segue.ablate import ablate
 

@@ -78,7 +78,7 @@ def strategy_sheet(found: Sequence[Trajectory], where: str) -> Sheet:
     for each in found:
         for name, scores in each.scores.items():
             for at in (0, -1):
-                label = f"step {each.step}, {name}, after {each.epochs[at]} epochs"
+                label = f"step {each.step}, {name}, epoch {each.epochs[at]}"
                 rows.append((label, tuple(scores[mean][at] for mean in ("old", "new", "all"))))
     return Sheet(
         title="Figure 5, the old model at test time",
