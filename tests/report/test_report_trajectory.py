@@ -89,9 +89,9 @@ def test_sheet_has_the_first_and_the_last_test_of_each_strategy(make_run):
     for epoch, matrix in ((1, WORSE), (2, BETTER), (3, MIDDLE)):
         TrajectoryRecord(1, epoch, 1, {"skip": matrix, "zero": BETTER}).write(run.folder)
     rows = dict(strategy_sheet(trajectories("caf", [run]), "here").rows)
-    assert [round(cell.mean, 1) for cell in rows["step 1, skip, after 1 epochs"]] == [25.0, 100.0, 62.5]
-    assert [round(cell.mean, 1) for cell in rows["step 1, skip, after 3 epochs"]] == [50.0, 50.0, 50.0]
-    assert list(rows)[2:] == ["step 1, zero, after 1 epochs", "step 1, zero, after 3 epochs"]
+    assert [round(cell.mean, 1) for cell in rows["step 1, skip, epoch 1"]] == [25.0, 100.0, 62.5]
+    assert [round(cell.mean, 1) for cell in rows["step 1, skip, epoch 3"]] == [50.0, 50.0, 50.0]
+    assert list(rows)[2:] == ["step 1, zero, epoch 1", "step 1, zero, after 3 epochs"]
 
 
 def test_bad_file_of_a_test_is_named(make_run):
