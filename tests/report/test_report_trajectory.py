@@ -91,7 +91,7 @@ def test_sheet_has_the_first_and_the_last_test_of_each_strategy(make_run):
     rows = dict(strategy_sheet(trajectories("caf", [run]), "here").rows)
     assert [round(cell.mean, 1) for cell in rows["step 1, skip, epoch 1"]] == [25.0, 100.0, 62.5]
     assert [round(cell.mean, 1) for cell in rows["step 1, skip, epoch 3"]] == [50.0, 50.0, 50.0]
-    assert list(rows)[2:] == ["step 1, zero, epoch 1", "step 1, zero, after 3 epochs"]
+    assert list(rows)[2:] == ["step 1, zero, epoch 1", "step 1, zero, epoch 3"]
 
 
 def test_bad_file_of_a_test_is_named(make_run):
