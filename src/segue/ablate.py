@@ -14,6 +14,7 @@ from segue.core.ablation import AblationTable, Row, read_ablation
 from segue.core.config import RunConfig, merge, parse_overrides
 from segue.core.errors import UserError, suggest
 from segue.core.records import atomic_file, read_run
+from segue.engine.build import build_data
 from segue.engine.folder import check_folder, plain_name
 from segue.engine.grid import Job, run_all
 from segue.engine.progress import Display
@@ -63,6 +64,7 @@ def ablate(
     if jobs:
         total = len({place for rows in folders.values() for places in rows for place in places})
         display.say(f"{len(jobs)} runs to do, {total - len(jobs)} are done. All are kept in {out}.")
+        build_data(next(iter(jobs.values())).config, display)  # bad data or a bad split: say it once
         try:
             run_all(list(jobs.values()), device, display, keep_going=True)
         except UserError as error:  # a row that cannot be trained does not take the others with it
