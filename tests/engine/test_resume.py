@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from tiny_runs import (
+    DROPOUT,
     ITERATIONS,
     assert_equal_runs,
     checkpoints,
@@ -26,31 +27,6 @@ from segue.engine.build import Data
 from segue.engine.checkpoint import CheckpointStore
 from segue.engine.progress import Display
 from segue.methods.base import Method
-
-DROPOUT = """
-from dataclasses import dataclass
-import torch
-from segue.losses import cross_entropy
-from segue.methods.base import About, Method
-
-@dataclass(frozen=True)
-class Config:
-    pass
-
-class Dropout(Method):
-    '''Draws from the global generator, as dropout layers do.'''
-    Config = Config
-    about = About("dropout", "a test", 2020)
-
-    def begin_step(self, ctx):
-        pass
-
-    def losses(self, batch):
-        logits = torch.nn.functional.dropout(self.model(batch.images).logits, 0.3)
-        return {"ce": cross_entropy(logits, batch.labels)}
-
-METHOD = Dropout
-"""
 
 
 def talking() -> tuple[Display, io.StringIO]:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from tiny_runs import (
+    DROPOUT,
     ITERATIONS,
     assert_equal_runs,
     assert_equal_trees,
@@ -25,30 +26,6 @@ from segue.engine import train as train_module
 from segue.engine.checkpoint import load_tree
 from segue.models.classifier import GrowingClassifier
 
-DROPOUT = """
-from dataclasses import dataclass
-import torch
-from segue.losses import cross_entropy
-from segue.methods.base import About, Method
-
-@dataclass(frozen=True)
-class Config:
-    pass
-
-class Dropout(Method):
-    '''Draws from the global generator, and only while it is in training mode.'''
-    Config = Config
-    about = About("dropout", "a test", 2020)
-
-    def begin_step(self, ctx):
-        pass
-
-    def losses(self, batch):
-        logits = torch.nn.functional.dropout(self.model(batch.images).logits, 0.3, self.training)
-        return {"ce": cross_entropy(logits, batch.labels)}
-
-METHOD = Dropout
-"""
 SHORT = ("train.epochs=1", "train.epochs_next=1", "eval.samples=0")
 
 

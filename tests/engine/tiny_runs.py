@@ -38,6 +38,31 @@ ITERATIONS = (9, 6)
 """of the two steps: 31 and 19 images, batches of 8, 3 epochs"""
 WALL_CLOCK = ("seconds", "peak_memory")
 
+DROPOUT = """
+from dataclasses import dataclass
+import torch
+from segue.losses import cross_entropy
+from segue.methods.base import About, Method
+
+@dataclass(frozen=True)
+class Config:
+    pass
+
+class Dropout(Method):
+    '''Draws from the global generator, and only while it is in training mode.'''
+    Config = Config
+    about = About("dropout", "a test", 2020)
+
+    def begin_step(self, ctx):
+        pass
+
+    def losses(self, batch):
+        logits = torch.nn.functional.dropout(self.model(batch.images).logits, 0.3, self.training)
+        return {"ce": cross_entropy(logits, batch.labels)}
+
+METHOD = Dropout
+"""
+
 
 def recipe(method: str, *words: str) -> RunConfig:
     return resolve(method, "scenes", SPLIT, overrides=[*WORDS, *words])

@@ -32,14 +32,20 @@ def stored_recipe(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfi
 
 
 def restore_method(
-    config: RunConfig, folder: Path, steps: Sequence[Step], device: torch.device, teacher: bool = False
+    config: RunConfig,
+    folder: Path,
+    steps: Sequence[Step],
+    device: torch.device,
+    strategies: Sequence[str] = (),
 ) -> Method:
-    """Grow through the given steps and load the weights after the last of them; with `teacher` those before
-    it too."""
+    """Grow through the given steps and load the weights after the last of them.
+
+    Strategies other than the usual one may need the teacher: then it gets its weights too.
+    """
     method = build_method(config, device, initial_weights=False)
     for step in steps[:-1]:
         method.grow(step)
-    if teacher and len(steps) > 1:
+    if len(steps) > 1 and set(strategies) - set(method.strategies[:1]):
         _load(method, folder, steps[-2])
     method.grow(steps[-1])
     _load(method, folder, steps[-1])
@@ -107,10 +113,8 @@ def evaluate_run(
                 f"The run was trained for {', '.join(trained)}; the data have {', '.join(found)}."
             )
     steps = data.scenario[: step_index + 1]
-    usual = build_method(config, where, initial_weights=False).strategies[0]
-    chosen = strategies or (usual,)
-    # other ways to predict may need the model before
-    method = restore_method(config, folder, steps, where, teacher=set(chosen) != {usual})
+    method = restore_method(config, folder, steps, where, strategies or ())
+    chosen = strategies or method.strategies[:1]
     if unknown := [name for name in chosen if name not in method.strategies]:
         raise UserError(
             f"{config.method.name} cannot predict by '{unknown[0]}' at step {step_index};"

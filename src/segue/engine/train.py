@@ -131,11 +131,7 @@ def train_step(
             check_weights(session.method)
             return session.epoch.means()
         except BadLoss as error:
-            raise UserError(
-                f"{error} Stopped in step {step.index} near iteration {session.iteration} of {total};"
-                " the last good checkpoint is kept. Likely fixes: a lower optim.lr_first or optim.lr_next,"
-                f" optim.clip=5, or a lower weight for {error.culprit}."
-            ) from error
+            raise _diverged(error, step, session.iteration, total) from error
 
 
 def update(session: Session, batch: Batch, clip: float | None, config: TrainConfig) -> dict[str, Tensor]:
@@ -171,6 +167,14 @@ def check_weights(method: Method) -> None:
         bad = weight[~torch.isfinite(weight)]
         if len(bad):
             raise BadLoss(name, bad[0].item(), "weight")
+
+
+def _diverged(error: BadLoss, step: Step, iteration: int, total: int) -> UserError:
+    return UserError(
+        f"{error} Stopped in step {step.index} near iteration {iteration} of {total}; the last good"
+        " checkpoint is kept. Likely fixes: a lower optim.lr_first or optim.lr_next, optim.clip=5, or a lower weight for"
+        f" {error.culprit}."
+    )
 
 
 def _log_line(session: Session, step: Step, per_epoch: int) -> dict[str, Any]:

@@ -85,12 +85,14 @@ def ablation_sheet(ablation: Ablation) -> Sheet:
 def _agreement(ablation: Ablation) -> str:
     """Which pairs of rows stand the other way round here, by more than their spread."""
     agree, against, total = 0, [], 0
-    for low, high in combinations(range(len(ablation.table.rows)), 2):
-        theirs = ablation.paper(high)[2].mean - ablation.paper(low)[2].mean
+    indices = range(len(ablation.table.rows))
+    ours, paper = ([score(index)[2] for index in indices] for score in (ablation.ours, ablation.paper))
+    for low, high in combinations(indices, 2):
+        theirs = paper[high].mean - paper[low].mean
         if math.isnan(theirs) or theirs == 0:
             continue
         a, b = (low, high) if theirs > 0 else (high, low)  # the paper has b above a
-        worse, better = ablation.ours(a)[2], ablation.ours(b)[2]
+        worse, better = ours[a], ours[b]
         if math.isnan(worse.mean + better.mean):
             continue
         total += 1
