@@ -172,8 +172,8 @@ def check_weights(method: Method) -> None:
 def _diverged(error: BadLoss, step: Step, iteration: int, total: int) -> UserError:
     return UserError(
         f"{error} Stopped in step {step.index} near iteration {iteration} of {total}; the last good"
-        " checkpoint is kept. Likely fixes: a lower optim.lr_first or optim.lr_next, optim.clip=5, or a lower weight for"
-        f" {error.culprit}."
+        " checkpoint is kept. Likely fixes: a lower optim.lr_first or optim.lr_next, optim.clip=5, or a"
+        f" lower weight for {error.culprit}."
     )
 
 
