@@ -19,7 +19,7 @@ def grown(*steps: int, balanced: bool = False) -> GrowingClassifier:
 @pytest.mark.parametrize("balanced", [False, True])
 def test_channels_add_up(balanced: bool) -> None:
     classifier = grown(3, 2, 1, balanced=balanced)
-    assert classifier.channels == 6
+    assert sum(classifier.sizes) == 6
     assert classifier(torch.randn(2, 8, 3, 4)).shape == (2, 6, 3, 4)
     assert [part.out_channels for part in classifier.parts] == [3, 2, 1]
     assert sum(p.numel() for p in classifier.parameters()) == 6 * (8 + 1)

@@ -116,11 +116,11 @@ def test_pictures_are_normalised_as_the_backbone_wants(
 
 def test_grows_by_the_classes_of_a_step_and_background_once() -> None:
     model = segmenter(steps=())
-    assert model.classifier.channels == 0
+    assert sum(model.classifier.sizes) == 0
     model.grow(FIRST, balanced=False)
-    assert model.classifier.channels == FIRST.num_channels == 3
+    assert sum(model.classifier.sizes) == FIRST.num_channels == 3
     model.grow(SECOND, balanced=True)
-    assert model.classifier.channels == SECOND.num_channels == 6
+    assert sum(model.classifier.sizes) == SECOND.num_channels == 6
 
 
 def test_weights_fit_a_model_grown_the_same_way_only() -> None:

@@ -18,7 +18,8 @@ from typing import Any
 from segue.core.errors import UserError, suggest
 
 KINDS = {"method": ("segue.methods", "METHOD"), "dataset": ("segue.data.datasets", "DATASET")}
-NOT_PLUGINS = {"base"}
+NOT_PLUGINS = {"base", "penalised"}
+"""what several plug-ins have in common"""
 
 
 def names(kind: str) -> list[str]:

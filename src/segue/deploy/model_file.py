@@ -18,6 +18,7 @@ from segue.core.config import ModelConfig, validate
 from segue.core.errors import UserError
 from segue.core.records import atomic_file
 from segue.models.caf import CafLayer, LayerConfig
+from segue.models.classifier import CLASSIFIERS
 from segue.models.segmenter import Segmenter
 
 FORMAT = "segue-model-1"
@@ -29,7 +30,8 @@ def save_model(model: Segmenter, classes: Sequence[str], path: str | Path) -> No
     about = {
         "model": dataclasses.asdict(dataclasses.replace(model.config, weights=None, pretrained=False)),
         "layer": layer,
-        "parts": [part.out_channels for part in model.classifier.parts],
+        "classifier": next(name for name, kind in CLASSIFIERS.items() if type(model.classifier) is kind),
+        "parts": list(model.classifier.sizes),
         "classes": list(classes),
     }
     tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
@@ -54,12 +56,13 @@ def load_model(path: str | Path) -> tuple[Segmenter, tuple[str, ...]]:
             model.fusion = CafLayer(
                 model.backbone.channels[-1], validate(LayerConfig, about["layer"], "layer")
             )
+        model.classifier = CLASSIFIERS[about["classifier"]](model.classifier.in_channels)
         for channels in about["parts"]:
             model.classifier.grow(channels, balanced=False)
         model.load_state_dict(tensors, strict=True)
         classes = tuple(map(str, about["classes"]))
-        if len(classes) != model.classifier.channels:
-            raise ValueError(f"{len(classes)} names for {model.classifier.channels} channels")
+        if len(classes) != sum(model.classifier.sizes):
+            raise ValueError(f"{len(classes)} names for {sum(model.classifier.sizes)} channels")
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(f"{path} does not describe its own weights: {str(error).splitlines()[0]}") from error
     return model.eval(), classes

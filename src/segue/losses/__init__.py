@@ -6,20 +6,32 @@ from segue.losses.features import (
     channel_attention,
     spatial_attention,
 )
+from segue.losses.importance import Fisher, PathIntegral, RiemannianWalk
 from segue.losses.pixel import (
     background_balance,
+    binary_cross_entropy,
+    binary_distillation,
     cross_entropy,
+    distillation,
     unbiased_cross_entropy,
     unbiased_distillation,
     upsample,
 )
+from segue.losses.pooled import local_pod
 
 __all__ = [
+    "Fisher",
+    "PathIntegral",
+    "RiemannianWalk",
     "attend",
     "attentive_distance",
     "background_balance",
+    "binary_cross_entropy",
+    "binary_distillation",
     "channel_attention",
     "cross_entropy",
+    "distillation",
+    "local_pod",
     "spatial_attention",
     "unbiased_cross_entropy",
     "unbiased_distillation",

@@ -1,10 +1,12 @@
-"""Losses on pixels: cross-entropy and distillation, plain and with a background that changes its meaning.
+"""Losses on pixels: cross-entropy and distillation, plain, binary, and with a background that changes its
+meaning.
 
 Shapes: B batch, K channels now, O channels of the teacher (both with background), h x w at the model's
 stride, H x W at the labels' resolution. Every mean runs over *all* pixels: ignored pixels count in the
-denominator, as in the code behind the published numbers. The unbiased losses are those of MiB (Cermelli et
-al. 2020). CAF (Yang et al. 2022) takes them over as L_SEG (eq. 14-15) and, with a background weight gamma
-(eq. 11), as L_D (eq. 12).
+denominator, as in the code behind the published numbers. `distillation` is that of LwF and ILT as MiB runs
+them, the binary pair that of LwF-MC. The unbiased losses are those of MiB (Cermelli et al. 2020). CAF (Yang
+et al. 2022) takes them over as L_SEG (eq. 14-15) and, with a background weight gamma (eq. 11), as L_D (eq.
+12).
 """
 
 from __future__ import annotations
@@ -28,11 +30,64 @@ def upsample(logits_BKhw: Tensor, size: tuple[int, int]) -> Tensor:
     return F.interpolate(logits, size=tuple(size), mode="bilinear", align_corners=False)
 
 
-def cross_entropy(logits_BKhw: Tensor, labels_BHW: Tensor) -> Tensor:
-    """Softmax cross-entropy, labels 255 ignored."""
+def cross_entropy(
+    logits_BKhw: Tensor,
+    labels_BHW: Tensor,
+    class_weight_K: Tensor | None = None,
+    image_weight_B: Tensor | None = None,
+) -> Tensor:
+    """Softmax cross-entropy, labels 255 ignored; classes and images may have weights."""
     logits_BKHW = upsample(logits_BKhw, labels_BHW.shape[-2:])
-    total = F.cross_entropy(logits_BKHW, labels_BHW.long(), ignore_index=IGNORE, reduction="sum")
-    return total / labels_BHW.numel()
+    reduction = "sum" if image_weight_B is None else "none"
+    loss = F.cross_entropy(
+        logits_BKHW, labels_BHW.long(), class_weight_K, ignore_index=IGNORE, reduction=reduction
+    )
+    if image_weight_B is not None:
+        loss = (loss.sum((1, 2)) * image_weight_B).sum()
+    return loss / labels_BHW.numel()
+
+
+def class_balance(labels_BHW: Tensor, num_channels: int, exponent: float) -> Tensor:
+    """Weights of the classes in a batch, by a power of how seldom they are; a pixel's weight is 1 on average.
+
+    0 leaves the classes as frequent as they are, 1 gives each that is there the same weight in all.
+    """
+    counts_K = torch.bincount(labels_BHW[labels_BHW != IGNORE].long(), minlength=num_channels)
+    weights_K = counts_K.clamp_min(1).float() ** -exponent
+    return weights_K * (counts_K.sum() / (counts_K * weights_K).sum().clamp_min(1.0))
+
+
+def binary_cross_entropy(logits_BKhw: Tensor, labels_BHW: Tensor) -> Tensor:
+    """Each channel, background too, against the rest: summed over channels, labels 255 ignored."""
+    logits_BKHW = upsample(logits_BKhw, labels_BHW.shape[-2:])
+    labels_BHW = labels_BHW.long()
+    ignored_BHW = labels_BHW == IGNORE
+    index_B1HW = labels_BHW.masked_fill(ignored_BHW, 0).unsqueeze(1)
+    # softplus(o) for a wrong channel, softplus(-o) = softplus(o) - o for the right one: no one-hot target
+    loss_BHW = F.softplus(logits_BKHW).sum(1) - logits_BKHW.gather(1, index_B1HW).squeeze(1)
+    return loss_BHW.masked_fill(ignored_BHW, 0.0).mean()
+
+
+def distillation(logits_BKhw: Tensor, old_logits_BOhw: Tensor, size: tuple[int, int] | None = None) -> Tensor:
+    """Cross-entropy of the old channels, among themselves, with the teacher's; divided by their number."""
+    logits_BOHW, old_BOHW = _old_channels(logits_BKhw, old_logits_BOhw, size)
+    return -(old_BOHW.softmax(1) * logits_BOHW.log_softmax(1)).mean()
+
+
+def binary_distillation(
+    logits_BKhw: Tensor, old_logits_BOhw: Tensor, size: tuple[int, int] | None = None
+) -> Tensor:
+    """Binary cross-entropy of every old channel with the teacher's probability, averaged over channels."""
+    logits_BOHW, old_BOHW = _old_channels(logits_BKhw, old_logits_BOhw, size)
+    return F.binary_cross_entropy_with_logits(logits_BOHW, old_BOHW.sigmoid())
+
+
+def _old_channels(
+    logits_BKhw: Tensor, old_logits_BOhw: Tensor, size: tuple[int, int] | None
+) -> tuple[Tensor, Tensor]:
+    """The student's logits of the teacher's channels, and the teacher's, upsampled."""
+    size = tuple(logits_BKhw.shape[-2:]) if size is None else size
+    return upsample(logits_BKhw[:, : old_logits_BOhw.shape[1]], size), upsample(old_logits_BOhw, size)
 
 
 def unbiased_cross_entropy(logits_BKhw: Tensor, labels_BHW: Tensor, num_old: int) -> Tensor:

@@ -1,4 +1,7 @@
-"""A classifier that grows: one 1 x 1 convolution with bias per step, outputs side by side."""
+"""Classifiers that grow: a part per step, outputs side by side, background first.
+
+Shapes: B batch, F channels of the head's map h, h x w, K channels (background and the classes seen).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from torch import Tensor, nn
 
 
 class GrowingClassifier(nn.Module):
-    """h (B x F x h x w) -> logits (B x K x h x w); K = 1 + number of classes seen."""
+    """h (B x F x h x w) -> logits (B x K x h x w), a 1 x 1 convolution with bias per step."""
 
     def __init__(self, in_channels: int) -> None:
         super().__init__()
@@ -17,8 +20,9 @@ class GrowingClassifier(nn.Module):
         self.parts = nn.ModuleList()
 
     @property
-    def channels(self) -> int:
-        return sum(part.out_channels for part in self.parts)
+    def sizes(self) -> tuple[int, ...]:
+        """Channels of each step, background in the first."""
+        return tuple(part.out_channels for part in self.parts)
 
     def grow(self, channels: int, balanced: bool) -> None:
         """Add channels. `balanced` starts them as equal shares of the background's probability (MiB).
@@ -38,3 +42,59 @@ class GrowingClassifier(nn.Module):
 
     def forward(self, h_BFhw: Tensor) -> Tensor:
         return torch.cat([part(h_BFhw) for part in self.parts], dim=1)
+
+
+class UnknownClassifier(nn.Module):
+    """Binary heads, one per step, one for background, and one for "unknown": things that have no name yet.
+
+    A head is a 3 x 3 convolution, norm, ReLU and a 1 x 1 convolution (SSUL, Cha et al. 2021). The channel of
+    background holds both what is background and what is unknown, so the output is that of any classifier.
+    """
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__()
+        self.in_channels = in_channels
+        self.background, self.unknown = self._head(1), self._head(1)
+        self.parts = nn.ModuleList()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Channels of each step, background in the first."""
+        return tuple(part[-1].out_channels + (index == 0) for index, part in enumerate(self.parts))
+
+    def grow(self, channels: int, balanced: bool) -> None:
+        """Add channels. `balanced` starts them as copies of the unknown: new classes were that before."""
+        part = self._head(channels if self.parts else channels - 1)
+        like = self.unknown[-1].weight
+        part = part.to(like.device, like.dtype)
+        if balanced and self.parts:
+            with torch.no_grad():
+                for name, value in part.state_dict().items():
+                    value.copy_(self.unknown.state_dict()[name].expand_as(value))
+        self.parts.append(part)
+
+    def scores(self, h_BFhw: Tensor) -> Tensor:
+        """Logits of background, of all classes, and of the unknown: B x (K + 1) x h x w."""
+        return torch.cat([head(h_BFhw) for head in (self.background, *self.parts, self.unknown)], dim=1)
+
+    def forward(self, h_BFhw: Tensor) -> Tensor:
+        return fold_unknown(self.scores(h_BFhw))
+
+    def _head(self, channels: int) -> nn.Sequential:
+        width = self.in_channels
+        return nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, channels, 1),
+        )
+
+
+def fold_unknown(scores_BUhw: Tensor) -> Tensor:
+    """The probability of the unknown, the last channel, added to background's; the others as they are."""
+    probability_B2hw = scores_BUhw[:, [0, -1]].float().sigmoid()
+    background_B1hw = probability_B2hw.sum(1, keepdim=True).clamp(1e-6, 1 - 1e-6).logit()
+    return torch.cat([background_B1hw, scores_BUhw[:, 1:-1].float()], dim=1)
+
+
+CLASSIFIERS = {"linear": GrowingClassifier, "unknown": UnknownClassifier}

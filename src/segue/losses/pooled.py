@@ -1,0 +1,67 @@
+"""Local POD: distillation of pooled maps at several scales (PLOP, Douillard et al., CVPR 2021).
+
+Shapes: B batch, C channels, h x w. Of each squared map, and of its tiles at finer scales, only the means of
+rows and of columns are compared: where something is matters, less so what exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def pooled_strips(map_BChw: Tensor, scales: Sequence[int] = (1, 2, 4)) -> Tensor:
+    """Row and column means of all tiles of a map, B x (C times sum over scales of s (h + w)).
+
+    A scale s cuts the map into s x s tiles of h // s by w // s places; a scale larger than the map is left
+    out.
+    """
+    strips = []
+    for s in scales:
+        th, tw = map_BChw.shape[-2] // s, map_BChw.shape[-1] // s
+        if th == 0 or tw == 0:
+            continue
+        tiles = map_BChw[..., : s * th, : s * tw].unflatten(3, (s, tw)).unflatten(2, (s, th))  # B C s th s tw
+        strips += [tiles.mean(5).flatten(1), tiles.mean(3).flatten(1)]
+    return torch.cat(strips, dim=1)
+
+
+def fold_new_logits(logits_BKhw: Tensor, num_old: int) -> Tensor:
+    """The teacher's channels of the student: what is new counts as background."""
+    background_B1hw = logits_BKhw[:, :1] + logits_BKhw[:, num_old:].sum(1, keepdim=True)
+    return torch.cat([background_B1hw, logits_BKhw[:, 1:num_old]], dim=1)
+
+
+def local_pod(
+    old_maps: Sequence[Tensor],
+    new_maps: Sequence[Tensor],
+    num_old: int,
+    num_new: int,
+    factor: float = 0.01,
+    logits_factor: float = 5e-4,
+    scales: Sequence[int] = (1, 2, 4),
+) -> Tensor:
+    """Mean over maps of the distance between pooled squares; the last map is the logits, at their own stride.
+
+    `num_old` counts the teacher's channels with background, `num_new` the classes of the step: the weight
+    grows with the square root of all channels over new ones. The distance is the norm itself, not squared.
+    """
+    if len(old_maps) != len(new_maps):
+        raise ValueError(f"{len(old_maps)} old maps, but {len(new_maps)} new ones.")
+    total = torch.zeros((), device=new_maps[0].device)
+    for number, (old, new) in enumerate(zip(old_maps, new_maps, strict=True), start=1):
+        weight = factor
+        if number == len(new_maps):
+            weight, new = logits_factor, fold_new_logits(new, num_old)
+        difference = pooled_strips(_square(new), scales) - pooled_strips(_square(old), scales)
+        total = total + weight * torch.linalg.vector_norm(difference, dim=1).mean()
+    return total * (math.sqrt((num_old + num_new) / num_new) / len(new_maps))
+
+
+def _square(map_BChw: Tensor) -> Tensor:
+    """Squares overflow in half precision."""
+    wide = map_BChw.float() if map_BChw.dtype in (torch.float16, torch.bfloat16) else map_BChw
+    return wide.square()

@@ -1,0 +1,78 @@
+"""Labels that the teacher gives to what a step leaves unlabelled (PLOP, Douillard et al., CVPR 2021).
+
+Shapes: B batch, O the teacher's channels with background, H x W. Old classes hide in a step's background. The
+teacher says which pixel is which, and how sure it is; where it is not sure enough the pixel is ignored.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+IGNORE = 255
+BINS = 100
+LEAST_THRESHOLD = 0.001
+MedianReading = Literal["fixed", "official"]
+
+
+def uncertainty(old_logits_BOHW: Tensor, num_channels: int) -> Tensor:
+    """The teacher's entropy per pixel, in the units of the authors' code: B x H x W.
+
+    A mean over channels instead of a sum, divided by ln O and by ln K (K = `num_channels`, all channels of
+    the step), so it never exceeds 1 / (O ln K).
+    """
+    log_p_BOHW = old_logits_BOHW.log_softmax(1)
+    mean_BHW = -(log_p_BOHW.exp() * log_p_BOHW).mean(1)
+    return mean_BHW / (math.log(old_logits_BOHW.shape[1]) * math.log(num_channels))
+
+
+def count_uncertainty(old_logits_BOHW: Tensor, labels_BHW: Tensor, num_channels: int) -> Tensor:
+    """How many background pixels of each predicted channel fall into each bin of uncertainty: O x 100."""
+    num_old = old_logits_BOHW.shape[1]
+    chosen_BHW = labels_BHW == 0
+    bins = (uncertainty(old_logits_BOHW, num_channels)[chosen_BHW] * BINS).long().clamp_max(BINS - 1)
+    cells = old_logits_BOHW.argmax(1)[chosen_BHW] * BINS + bins
+    return torch.bincount(cells, minlength=num_old * BINS).reshape(num_old, BINS)
+
+
+def thresholds(counts_ON: Tensor, median: MedianReading = "fixed") -> Tensor:
+    """The median uncertainty of every channel, at least 0.001, which is also that of a channel never seen.
+
+    `fixed`: the median, interpolated inside its bin. `official`: as released, where the running sum adds
+    numbers of bins instead of counts, and rounding shifts three bins: seldom right unless the first bin holds
+    half of the pixels; else mostly infinite, so that every answer is accepted.
+    """
+    if median == "fixed":
+        bins_N = torch.arange(BINS, device=counts_ON.device)
+        edge_N, before_ON = bins_N / BINS, counts_ON.cumsum(1) - counts_ON
+    else:
+        bins_N = torch.tensor([int(i / BINS * BINS) for i in range(BINS)], device=counts_ON.device)
+        edge_N = torch.arange(BINS, device=counts_ON.device) / BINS
+        before_ON = ((edge_N * BINS).cumsum(0) - edge_N * BINS).expand(len(counts_ON), BINS)
+    half_O1, inside_ON = counts_ON.sum(1, keepdim=True) / 2, counts_ON[:, bins_N]
+    hit_ON = (before_ON <= half_O1) & (half_O1 <= before_ON + inside_ON)
+    # without a hit the search ends after the last bin
+    first_O1 = torch.where(hit_ON.any(1), hit_ON.int().argmax(1), BINS - 1)[:, None]
+    before_O1 = torch.where(hit_ON.any(1, keepdim=True), before_ON.gather(1, first_O1), edge_N.sum() * BINS)
+    share_O1 = (half_O1 - before_O1) / inside_ON.gather(1, first_O1)
+    found_O = (edge_N[first_O1] + share_O1 / BINS).squeeze(1)
+    seen_O = counts_ON.sum(1) > 0
+    return torch.where(seen_O, found_O, 0.0).clamp_min(LEAST_THRESHOLD)
+
+
+def pseudo_labels(
+    labels_BHW: Tensor, old_logits_BOHW: Tensor, thresholds_O: Tensor, num_channels: int
+) -> tuple[Tensor, Tensor]:
+    """Labels with the teacher's answer on the background, and the share of it that was kept, per image.
+
+    A background pixel of which the teacher is less sure than its channel's threshold is ignored.
+    """
+    background_BHW = labels_BHW < old_logits_BOHW.shape[1]
+    answer_BHW = old_logits_BOHW.argmax(1)
+    kept_BHW = background_BHW & (uncertainty(old_logits_BOHW, num_channels) < thresholds_O[answer_BHW])
+    filled_BHW = torch.where(kept_BHW, answer_BHW, IGNORE)
+    share_B = kept_BHW.sum((1, 2)) / (background_BHW.sum((1, 2)) + 1e-6)
+    return torch.where(background_BHW, filled_BHW, labels_BHW.long()), share_B

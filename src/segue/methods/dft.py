@@ -1,0 +1,49 @@
+"""DFT: everything frozen but the new classifier. The cheap baseline that every method has to beat.
+
+After step 0 backbone, head and old classifiers stay as they are, so nothing old can be forgotten; only the
+new classes' 1 x 1 convolution is trained. There is no teacher, and no gradient leaves the last layer. Old
+classes can still lose pixels to new ones; an optional memory of old images shows the new classifier what
+they look like.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from segue.core.config import MemoryConfig
+from segue.core.scenario import Step
+from segue.data.steps import Batch
+from segue.losses import unbiased_cross_entropy
+from segue.methods.base import About, Method, StepContext
+
+
+@dataclass(frozen=True)
+class Config:
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+
+
+class DFT(Method):
+    Config = Config
+    about = About("Frozen but for new classifiers", "baseline", 2023)
+
+    def grow(self, step: Step) -> None:
+        if not step.first:
+            for part in (self.model.backbone, self.model.refiner, *self.model.classifier.parts):
+                self.model.freeze(part)
+        super().grow(step)
+
+    def replay(self) -> MemoryConfig:
+        return self.config.memory
+
+    def begin_step(self, ctx: StepContext) -> None:
+        self.num_old = ctx.step.num_old
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        logits = self.model(batch.images).logits
+        # on the new channels the gradient is that of the plain cross-entropy, whatever the frozen ones say
+        return {"ce": unbiased_cross_entropy(logits, batch.labels, self.num_old)}
+
+
+METHOD = DFT

@@ -1,0 +1,48 @@
+"""ILT: Incremental Learning Techniques for semantic segmentation (Michieli and Zanuttigh, ICCVW 2019).
+
+Distillation of outputs and of features, as MiB runs it: the features are the encoder's z alone, nothing is
+frozen and nothing masked. The authors' own code is another network with other settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from segue.core.config import NonNegative
+from segue.data.steps import Batch
+from segue.losses import cross_entropy, distillation, upsample
+from segue.methods.base import About, Method, StepContext
+
+
+@dataclass(frozen=True)
+class Config:
+    kd_weight: NonNegative = 100.0
+    """weight of the distillation of outputs"""
+    feature_weight: NonNegative = 100.0
+    """weight of the mean squared distance between encoder features"""
+
+
+class ILT(Method):
+    Config = Config
+    about = About("Incremental Learning Techniques", "Michieli, Zanuttigh, ICCVW", 2019, keeps="teacher")
+    uses_teacher = True
+
+    def begin_step(self, ctx: StepContext) -> None:
+        pass
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        size, out = batch.labels.shape[-2:], self.model(batch.images)
+        logits = upsample(out.logits, size)
+        terms = {"ce": cross_entropy(logits, batch.labels)}
+        if self.teacher is not None:
+            old = self.teacher(batch.images)
+            terms["kd"] = self.config.kd_weight * distillation(logits, old.logits, size)
+            distance = F.mse_loss(out.features["z"].float(), old.features["z"].float())
+            terms["features"] = self.config.feature_weight * distance
+        return terms
+
+
+METHOD = ILT

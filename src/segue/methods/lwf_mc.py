@@ -1,0 +1,44 @@
+"""LwF-MC: the multi-class form of LwF from iCaRL (Rebuffi et al., CVPR 2017), as MiB runs it on pixels.
+
+Every channel is a classifier of its own: binary cross-entropy, from step 0 on, and the old channels' answers
+held to the teacher's. Without its exemplars it is iCaRL's baseline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from segue.core.config import NonNegative
+from segue.data.steps import Batch
+from segue.losses import binary_cross_entropy, binary_distillation, upsample
+from segue.methods.base import About, Method, StepContext
+
+
+@dataclass(frozen=True)
+class Config:
+    kd_weight: NonNegative = 10.0
+    """weight of the distillation, per old channel"""
+
+
+class LwFMC(Method):
+    Config = Config
+    about = About("LwF multi-class", "Rebuffi et al., CVPR", 2017, keeps="teacher")
+    uses_teacher = True
+
+    def begin_step(self, ctx: StepContext) -> None:
+        pass
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        size = batch.labels.shape[-2:]
+        logits = upsample(self.model(batch.images).logits, size)
+        terms = {"bce": binary_cross_entropy(logits, batch.labels)}
+        if self.teacher is not None:
+            old_logits = self.teacher(batch.images).logits
+            weight = self.config.kd_weight * old_logits.shape[1]
+            terms["kd"] = weight * binary_distillation(logits, old_logits, size)
+        return terms
+
+
+METHOD = LwFMC

@@ -1,0 +1,30 @@
+"""PI: path integral, also known as synaptic intelligence (Zenke et al., ICML 2017), as MiB runs it.
+
+Importance is how much a parameter's way through a step lowered the loss, per squared distance travelled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from segue.core.config import NonNegative
+from segue.losses import PathIntegral
+from segue.methods.base import About
+from segue.methods.penalised import PenalisedMethod
+
+
+@dataclass(frozen=True)
+class Config:
+    weight: NonNegative = 500.0
+    """weight of the penalty"""
+
+
+class PI(PenalisedMethod):
+    Config = Config
+    about = About("Path integral", "Zenke et al., ICML", 2017, keeps="importance")
+
+    def make_importance(self) -> PathIntegral:
+        return PathIntegral()
+
+
+METHOD = PI

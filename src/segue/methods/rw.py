@@ -1,0 +1,37 @@
+"""RW: Riemannian walk (Chaudhry et al., ECCV 2018), as MiB runs it.
+
+Importance is that of EWC plus a path score measured in its metric; both are brought to [0, 1] first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from segue.core.config import Count, NonNegative
+from segue.losses import RiemannianWalk
+from segue.methods.base import About
+from segue.methods.penalised import PenalisedMethod
+
+
+@dataclass(frozen=True)
+class Config:
+    weight: NonNegative = 100.0
+    """weight of the penalty"""
+    alpha: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """share of the newest gradient in the running mean"""
+    every: Count = 10
+    """iterations between two measurements of the path"""
+
+
+class RW(PenalisedMethod):
+    Config = Config
+    about = About("Riemannian walk", "Chaudhry et al., ECCV", 2018, keeps="importance")
+
+    def make_importance(self) -> RiemannianWalk:
+        return RiemannianWalk(self.config.alpha, self.config.every)
+
+
+METHOD = RW

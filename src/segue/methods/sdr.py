@@ -1,0 +1,107 @@
+"""SDR: Sparse and Disentangled latent Representations (Michieli and Zanuttigh, CVPR 2021).
+
+On top of MiB's losses, four constraints on the encoder's features: the mean feature of an old class stays at
+its prototype (matching); features gather around the prototype of their class (attraction); means of different
+classes stay apart (repulsion); few channels are active at a place (sparsity). These are the formulas: the
+released code reshapes features in a way that mixes channels and places, which is not reproduced. The common
+network and recipe are used, not the authors' own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from segue.core.config import NonNegative
+from segue.core.scenario import Step
+from segue.data.steps import Batch
+from segue.losses import cross_entropy, unbiased_cross_entropy, unbiased_distillation, upsample
+from segue.losses.prototypes import attraction, class_sums, repulsion, sparsity
+from segue.methods.base import About, Method, StepContext
+from segue.models.segmenter import Segmenter
+
+
+@dataclass(frozen=True)
+class Config:
+    kd_weight: NonNegative = 100.0
+    """weight of the unbiased distillation"""
+    matching: NonNegative = 1e-2
+    """weight of the distance between the mean features of old classes and their prototypes"""
+    attraction: NonNegative = 1e-3
+    repulsion: NonNegative = 1e-3
+    sparsity: NonNegative = 1e-3
+
+
+class SDR(Method):
+    Config = Config
+    about = About(
+        "Sparse, disentangled features", "Michieli, Zanuttigh, CVPR", 2021, keeps="teacher, prototypes"
+    )
+    uses_teacher = True
+
+    def __init__(self, config: Config, model: Segmenter) -> None:
+        super().__init__(config, model)
+        self.register_buffer("prototypes", torch.zeros(0, model.backbone.channels[-1]))
+        self.register_buffer("counts", torch.zeros(0))
+
+    def grow(self, step: Step) -> None:
+        super().grow(step)
+        added = step.num_channels - len(self.counts)
+        self.prototypes = F.pad(self.prototypes, (0, 0, 0, added))
+        self.counts = F.pad(self.counts, (0, added))
+
+    def begin_step(self, ctx: StepContext) -> None:
+        self.num_old = ctx.step.num_old
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        size, out = batch.labels.shape[-2:], self.model(batch.images)
+        z, logits = out.features["z"].float(), upsample(out.logits, size)
+        labels = F.interpolate(batch.labels[:, None].float(), z.shape[-2:], mode="nearest-exact").long()[:, 0]
+        self.remember(z.detach(), labels)
+        if self.teacher is None:
+            return {"ce": cross_entropy(logits, batch.labels), **self.structure(z, labels)}
+        old_logits = self.teacher(batch.images).logits
+        seen = torch.where(labels == 0, old_logits.argmax(1), labels)
+        return {
+            "ce": unbiased_cross_entropy(logits, batch.labels, self.num_old),
+            "kd": self.config.kd_weight * unbiased_distillation(logits, old_logits, size=size),
+            "matching": self.config.matching * self.mismatch(z, seen),
+            **self.structure(z, seen),
+        }
+
+    def structure(self, z: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The constraints of every step, on the classes that are labelled or that the teacher sees."""
+        config = self.config
+        return {
+            "attraction": config.attraction * attraction(z, labels, self.prototypes),
+            "repulsion": config.repulsion * repulsion(z, labels, len(self.counts)),
+            "sparsity": config.sparsity * sparsity(z, labels, len(self.counts)),
+        }
+
+    def mismatch(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Mean squared distance between the means of the old classes in the batch and their prototypes."""
+        sums, counts = class_sums(z, labels, len(self.counts))
+        known = (counts > 0) & (self.counts > 0)
+        known[0], known[self.num_old :] = False, False
+        squares = (sums / counts.clamp_min(1)[:, None] - self.prototypes).square().mean(1)
+        return (squares * known).sum() / known.sum().clamp_min(1)
+
+    @torch.no_grad()
+    def remember(self, z: Tensor, labels: Tensor) -> None:
+        """Running means over all pixels of the classes that the step labels; background has no prototype."""
+        sums, counts = class_sums(z, labels, len(self.counts))
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(sums)
+            dist.all_reduce(counts)
+        counts[0] = 0
+        total = self.counts + counts
+        moved = (sums - counts[:, None] * self.prototypes) / total.clamp_min(1)[:, None]
+        self.prototypes.add_(torch.where(counts[:, None] > 0, moved, 0.0))
+        self.counts.copy_(total)
+
+
+METHOD = SDR

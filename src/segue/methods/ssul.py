@@ -1,0 +1,91 @@
+"""SSUL: Semantic Segmentation with Unknown Label (Cha et al., NeurIPS 2021).
+
+After step 0 backbone, head and old classifiers are frozen. Every channel is a binary classifier, and one
+more stands for the unknown: pixels of the background that stand out (by a saliency map) but have no name
+yet. New classes start as copies of it, and at test time it counts as background. What the frozen classifiers
+are sure of on the background becomes a label. An optional memory of old images makes it SSUL-M.
+
+Two simplifications: the frozen model is its own teacher (its old classes cannot change), so no second model
+is run; and the background's head is frozen with the rest, where the authors train it at a rate of 1/10,000.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from segue.core.config import MemoryConfig
+from segue.core.scenario import Step
+from segue.data.saliency import salient_pixels
+from segue.data.steps import Batch
+from segue.losses import binary_cross_entropy, upsample
+from segue.methods.base import About, Method, Setting, StepContext
+from segue.models.classifier import UnknownClassifier
+from segue.models.segmenter import Segmenter
+
+
+@dataclass(frozen=True)
+class Config:
+    confidence: Annotated[float, Field(ge=0, le=1)] = 0.7
+    """least probability of an old class that becomes a label on the background"""
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+
+
+class SSUL(Method):
+    Config = Config
+    about = About("SSUL", "Cha et al., NeurIPS", 2021, keeps="memory (optional)")
+    settings = (
+        Setting(
+            "voc",
+            None,
+            {"optim": {"lr_first": 1e-3, "lr_next": 1e-3, "head_factor": 10.0},
+             "train": {"epochs": 50, "batch_size": 32}},
+        ),
+        Setting(
+            "ade20k",
+            None,
+            {"optim": {"lr_first": 5e-3, "lr_next": 5e-3, "head_factor": 10.0},
+             "train": {"epochs": 100, "batch_size": 24}},
+        ),
+    )  # fmt: skip
+    balanced_init = True
+
+    def __init__(self, config: Config, model: Segmenter) -> None:
+        super().__init__(config, model)
+        model.classifier = UnknownClassifier(model.classifier.in_channels)
+
+    def grow(self, step: Step) -> None:
+        if not step.first:
+            model = self.model
+            for part in (model.backbone, model.refiner, model.classifier.background, *model.classifier.parts):
+                model.freeze(part)
+        super().grow(step)
+
+    def replay(self) -> MemoryConfig:
+        return self.config.memory
+
+    def begin_step(self, ctx: StepContext) -> None:
+        self.step = ctx.step
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        h = self.model(batch.images).features["h"]
+        scores = upsample(self.model.classifier.scores(h), batch.labels.shape[-2:])
+        return {"bce": binary_cross_entropy(scores, self.relabelled(batch, scores.detach()))}
+
+    def relabelled(self, batch: Batch, scores: Tensor) -> Tensor:
+        """Labels in which background is an old class that is known for sure, unknown, or background."""
+        labels, unlabelled = batch.labels, batch.labels == 0
+        unknown = self.step.num_channels  # the channel after all others
+        labels = torch.where(unlabelled & salient_pixels(batch.images), unknown, labels)
+        if not self.step.first:
+            probability, answer = scores[:, : self.step.num_old].sigmoid().max(1)
+            sure = (answer > 0) & (probability >= self.config.confidence)
+            labels = torch.where(unlabelled & sure, answer, labels)
+        return labels
+
+
+METHOD = SSUL
