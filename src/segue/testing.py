@@ -5,13 +5,13 @@ Three small steps on random pictures, about a second. A broken promise is an Ass
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from segue.core import plugins
 from segue.core.classes import IGNORE, ClassTable
-from segue.core.config import ModelConfig, OptimConfig, TrainConfig, merge, validate
+from segue.core.config import MemoryConfig, ModelConfig, OptimConfig, TrainConfig, merge, validate
 from segue.core.scenario import Scenario, Step, make_scenario
 from segue.data.steps import Batch
 from segue.engine.runtime import seed_all
@@ -34,6 +34,7 @@ def check_method(method: str | type[Method], params: dict[str, Any] | None = Non
     check_teacher(bench)
     check_predictions(bench)
     check_poor_batches(bench)
+    check_replay(bench)
     check_resume(bench)
 
 
@@ -72,12 +73,14 @@ class Bench:
         session.method.end_step(self.context(step, session.generator))
         session.method.eval()  # the engine tests each step
 
-    def batch(self, step: Step, seed: int, label: int | None = None) -> Batch:
-        """Random pictures; labels of the step, or one label everywhere."""
+    def batch(
+        self, step: Step, seed: int, label: int | None = None, split: Literal["train", "test"] = "train"
+    ) -> Batch:
+        """Random pictures; labels of the step (in a test also of all before), or one label everywhere."""
         generator = torch.Generator().manual_seed(1000 * step.index + seed)
         images = torch.randint(0, 256, (4, 3, 32, 32), generator=generator, dtype=torch.uint8)
         blocks = torch.randint(0, 7, (4, 4, 4), generator=generator)
-        table = torch.from_numpy(self.scenario.label_table(step, "train")).long()
+        table = torch.from_numpy(self.scenario.label_table(step, split)).long()
         labels = table[blocks.repeat_interleave(8, 1).repeat_interleave(8, 2)]
         if label is not None:
             labels = torch.full_like(labels, label)
@@ -167,15 +170,32 @@ def check_poor_batches(bench: Bench) -> None:
     for step in bench.scenario:
         session = bench.begin(method, step)
         for label in (0, IGNORE):
-            losses = method(bench.batch(step, 2, label))
-            sum(losses.values()).backward()
-            bad = [name for name, value in losses.items() if not torch.isfinite(value)]
-            assert not bad, f"the terms {bad} are not finite when every label is {label}"
-            for name, parameter in method.named_parameters():
-                finite = parameter.grad is None or torch.isfinite(parameter.grad).all()
-                assert finite, f"the gradient of {name} is not finite when every label is {label}"
-            session.optimizer.zero_grad(set_to_none=True)
+            _check_finite(session, bench.batch(step, 2, label), f"when every label is {label}")
         bench.finish(session, step)
+
+
+def check_replay(bench: Bench) -> None:
+    """A method that shows old images again takes labels of every class so far."""
+    method = bench.method()
+    if (replay := method.replay()) is None:
+        return
+    assert isinstance(replay, MemoryConfig), f"replay() gives {replay!r}, no MemoryConfig"
+    for step in bench.scenario:
+        session = bench.begin(method, step)
+        _check_finite(session, bench.batch(step, 3, split="test"), f"with old labels at step {step.index}")
+        bench.finish(session, step)
+
+
+def _check_finite(session: Session, batch: Batch, when: str) -> None:
+    """Finite losses and gradients on a batch."""
+    losses = session.method(batch)
+    sum(losses.values()).backward()
+    bad = [name for name, value in losses.items() if not torch.isfinite(value)]
+    assert not bad, f"the terms {bad} are not finite {when}"
+    for name, parameter in session.method.named_parameters():
+        finite = parameter.grad is None or torch.isfinite(parameter.grad).all()
+        assert finite, f"the gradient of {name} is not finite {when}"
+    session.optimizer.zero_grad(set_to_none=True)
 
 
 def check_resume(bench: Bench) -> None:

@@ -1,6 +1,7 @@
 """Batches follow from (seed, step, iteration) alone, wherever they start and however many workers read."""
 
 import random
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from segue.core.errors import UserError
 from segue.data.datasets.base import Sample
 from segue.data.datasets.scenes import Config, Scenes
-from segue.data.steps import Batch, Batches, BatchPlan, OrderedPlan, StepData
+from segue.data.steps import Batch, Batches, BatchPlan, MixedPlan, OrderedPlan, StepData
 from segue.data.transforms import test_transform as for_testing
 from segue.data.transforms import train_transform
 
@@ -100,6 +101,83 @@ def test_test_plan_takes_every_image_once_in_order(images: int, batch_size: int)
     assert list(plan.batches(1)) == batches[1:]
 
 
+# Plans with exemplars: images 0 to n-1, then the memory
+
+
+def both(plan: MixedPlan, batches: list[list[tuple[int, int]]]) -> tuple[list[int], list[int]]:
+    """Positions of images and of exemplars, the latter from 0."""
+    found = positions(batches)
+    return [p for p in found if p < plan.images], [p - plan.images for p in found if p >= plan.images]
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "share", "places"),
+    [(24, 0.5, 12), (8, 0.25, 2), (10, 0.33, 3), (4, 0.01, 1), (4, 0.99, 3), (2, 0.5, 1)],
+)
+def test_exemplars_have_their_share_of_every_batch(batch_size: int, share: float, places: int) -> None:
+    plan = MixedPlan(50, 7, batch_size, share, epochs=2, seed=(0, 1))
+    assert plan.places == places and len(plan) == 2 * (50 // (batch_size - places))
+    batches = list(plan.batches())
+    assert len(batches) == len(plan)
+    for batch in batches:
+        new, old = both(plan, [batch])
+        assert (len(new), len(old)) == (batch_size - places, places)
+
+
+@pytest.mark.parametrize(("images", "memory"), [(20, 9), (23, 3), (23, 100), (4, 1)])
+def test_epoch_with_exemplars_is_one_pass_over_the_images(images: int, memory: int) -> None:
+    plan = MixedPlan(images, memory, 8, 0.5, epochs=3, seed=(0, 1))
+    for number in range(3):
+        new, _ = both(plan, plan.epoch(number))
+        assert len(set(new)) == len(new) == images - images % 4  # the incomplete batch is dropped
+    seeds = [seed for batch in plan.batches() for _, seed in batch]
+    assert len(set(seeds)) == len(seeds)  # whatever comes again is cropped anew
+
+
+@pytest.mark.parametrize("memory", [1, 3, 9, 10, 50])
+def test_exemplars_are_shown_equally_often(memory: int) -> None:
+    plan = MixedPlan(20, memory, 8, 0.4, epochs=7, seed=(0, 1))
+    _, old = both(plan, list(plan.batches()))
+    shown = Counter(old)
+    assert set(shown) <= set(range(memory)) and len(old) == 3 * len(plan)
+    assert len(shown) == min(memory, len(old)) and max(shown.values()) - min(shown.values()) <= 1
+    passes = [tuple(old[first : first + memory]) for first in range(0, len(old) - memory + 1, memory)]
+    assert all(len(set(each)) == memory for each in passes)
+    if memory == 9:
+        assert len(set(passes)) == len(passes) > 1, "each pass has an order of its own"
+
+
+def test_too_few_images_fill_their_places_again() -> None:
+    plan = MixedPlan(3, 2, 16, 0.5, epochs=4, seed=(0,))
+    assert plan.per_epoch == 1 and len(plan) == 4
+    for batch in plan.batches():
+        new, old = both(plan, [batch])
+        assert sorted(Counter(new).values()) == [2, 3, 3] and sorted(Counter(old).values()) == [4, 4]
+        assert len({seed for _, seed in batch}) == 16
+
+
+@pytest.mark.parametrize(("images", "memory", "share"), [(11, 5, 0.5), (11, 2, 0.7), (2, 30, 0.3)])
+def test_restart_anywhere_gives_the_same_mixed_batches(images: int, memory: int, share: float) -> None:
+    whole = list(MixedPlan(images, memory, 6, share, 4, (1, 2)).batches())
+    for start in range(len(whole) + 1):
+        assert list(MixedPlan(images, memory, 6, share, 4, (1, 2)).batches(start)) == whole[start:]
+
+
+def test_mixed_batches_follow_from_seed_and_step() -> None:
+    plans = [MixedPlan(20, 9, 8, 0.5, 2, seed) for seed in ((42, 1), (42, 2), (43, 1))]
+    orders = [both(plan, list(plan.batches())) for plan in plans]
+    assert len({tuple(new) for new, _ in orders}) == len({tuple(old) for _, old in orders}) == 3
+
+
+@pytest.mark.parametrize(("share", "parts"), [(0.5, 2), (0.5, 4), (0.25, 2)])
+def test_parts_of_a_mixed_batch_have_their_share(share: float, parts: int) -> None:
+    plan = MixedPlan(20, 9, 8, share, 1, (0,))
+    for batch in plan.batches():
+        size = 8 // parts
+        chunks = [batch[first : first + size] for first in range(0, 8, size)]
+        assert {len(both(plan, [chunk])[1]) for chunk in chunks} == {round(share * size)}
+
+
 # Items
 
 
@@ -113,6 +191,17 @@ def test_items_are_relabelled_images_of_the_step() -> None:
     assert labels.dtype == torch.uint8 and set(labels.unique().tolist()) <= {0, 9}
     plain = scenes()[2, 123]
     assert torch.equal(labels, torch.from_numpy(table)[plain[1].long()]) and torch.equal(image, plain[0])
+
+
+def test_each_item_may_have_labels_of_its_own() -> None:
+    tables = np.zeros((7, 256), dtype=np.uint8)
+    tables[:, 1:] = np.arange(1, 8)[:, None]
+    data = scenes(table=tables)
+    for position in range(7):
+        plain = scenes()[position, 5]
+        assert plain[1].any(), "something is to be seen"
+        expected = torch.from_numpy(tables[position])[plain[1].long()]
+        assert torch.equal(data[position, 5][1], expected)
 
 
 def test_item_depends_on_its_seed_alone() -> None:

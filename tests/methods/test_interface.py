@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from segue.core.config import MemoryConfig
 from segue.core.scenario import Step
 from segue.data.steps import Batch
 from segue.losses import cross_entropy
@@ -133,6 +134,22 @@ class TrainsTheTeacher(Base):
         return super().losses(batch)
 
 
+class NewLabelsOnly(Base):
+    """Replays, but divides by the pixels that are not of old classes, as if none were."""
+
+    def replay(self) -> MemoryConfig:
+        return MemoryConfig(size=4)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        old = (batch.labels > 0) & (batch.labels < self.step.num_old)
+        return {"ce": super().losses(batch)["ce"] / (~old.any()).float()}
+
+
+class ReplaysANumber(Base):
+    def replay(self) -> int:
+        return 4
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
@@ -141,6 +158,8 @@ class TrainsTheTeacher(Base):
         (ForgetsItsState, "differs after a resume"),
         (FewChannels, r"predict\(\) gives"),
         (TrainsTheTeacher, "changed the teacher"),
+        (NewLabelsOnly, "not finite with old labels at step 1"),
+        (ReplaysANumber, "no MemoryConfig"),
     ],
 )
 def test_broken_methods_are_noticed(kind: type[Method], message: str) -> None:

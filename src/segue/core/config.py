@@ -133,6 +133,16 @@ class EvalConfig:
 
 
 @dataclass(frozen=True)
+class MemoryConfig:
+    """Images of earlier steps that are kept and shown again: a section of the methods that use them."""
+
+    size: Annotated[int, Field(ge=0)] = 0
+    """images of earlier steps that are kept; 0: none"""
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """their share of each batch"""
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """A whole recipe."""
 

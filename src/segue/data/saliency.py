@@ -1,16 +1,26 @@
-"""Which pixels stand out: a stand-in for the saliency maps that some methods ask for.
+"""Which pixels stand out: maps from files, or a stand-in where there are none.
 
-Frequency-tuned saliency (Achanta et al., CVPR 2009): how far the slightly blurred colour of a pixel lies from
-the mean colour of its image; salient is what lies twice as far as the average pixel. It needs no network and
-no file, and knows no objects: it is a weak substitute for a learned detector's maps.
+A map is a grey image of the size of its image, FOLDER/KEY.png, as saliency detectors write it. The stand-in
+is frequency-tuned saliency (Achanta et al., CVPR 2009): how far the slightly blurred colour of a pixel lies
+from the mean colour of its image; salient is what lies twice as far as the average pixel. It needs no network
+and knows no objects: a weak substitute for a learned detector.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from segue.core.errors import UserError
+from segue.data.images import read_mask
+
+SALIENT = 128
+"""the least grey value of a map that counts"""
 BLUR = (1 / 16, 4 / 16, 6 / 16, 4 / 16, 1 / 16)
 FAR = 2.0
 
@@ -23,3 +33,29 @@ def salient_pixels(images_B3HW: Tensor) -> Tensor:
     blurred = F.conv2d(F.pad(blurred, (0, 0, 2, 2), mode="reflect"), kernel.mT, groups=3)
     distance_BHW = (blurred - colour.mean((2, 3), keepdim=True)).norm(dim=1)
     return distance_BHW > FAR * distance_BHW.mean((1, 2), keepdim=True)
+
+
+def read_map(folder: Path, key: str, size: tuple[int, int]) -> np.ndarray:
+    """1 where an image (height, width) is salient by its map, 0 elsewhere."""
+    path = _path(folder, key)
+    values = read_mask(path)
+    if values.shape != size:
+        raise UserError(
+            f"The saliency map {path} is {values.shape[1]} x {values.shape[0]} pixels,"
+            f" but its image is {size[1]} x {size[0]}."
+        )
+    return (values >= SALIENT).astype(np.uint8)
+
+
+def check_maps(folder: Path, keys: Iterable[str]) -> None:
+    """Every image has its map; said before anything is trained."""
+    missing = [path for path in (_path(folder, key) for key in keys) if not path.is_file()]
+    if missing:
+        raise UserError(
+            f"The saliency map {missing[0]} is missing ({len(missing)} of them)."
+            " Without maps at all leave method.params.saliency out."
+        )
+
+
+def _path(folder: Path, key: str) -> Path:
+    return folder / f"{key}.png"

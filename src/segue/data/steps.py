@@ -6,9 +6,11 @@ So a run may stop at any iteration and go on with the very same batches, with an
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +20,7 @@ from torchvision.transforms import v2
 
 from segue.core.errors import UserError
 from segue.data.datasets.base import SegDataset
+from segue.data.saliency import read_map
 from segue.data.transforms import apply
 
 
@@ -28,24 +31,29 @@ class Batch:
     images: Tensor
     labels: Tensor
     keys: list[str]
+    salient: Tensor | None = None
+    """bool, B x H x W, for a method that asks for saliency maps"""
 
     def to(self, device: torch.device) -> Batch:
         quick = device.type == "cuda"  # from pinned memory
-        images, labels = (tensor.to(device, non_blocking=quick) for tensor in (self.images, self.labels))
-        return Batch(images, labels.long(), self.keys)
+        moved = self._each(lambda tensor: tensor.to(device, non_blocking=quick))
+        return replace(moved, labels=moved.labels.long())
 
     def pin_memory(self) -> Batch:
         """Called by DataLoader when its batches go to CUDA."""
-        return Batch(self.images.pin_memory(), self.labels.pin_memory(), self.keys)
+        return self._each(Tensor.pin_memory)
 
     def split(self, parts: int) -> list[Batch]:
         """At most `parts` batches of nearly equal size."""
-        chunks = zip(self.images.chunk(parts), self.labels.chunk(parts), strict=True)
-        starts = np.cumsum([0, *(len(chunk) for chunk in self.images.chunk(parts))])
+        size = -(-len(self) // parts)
         return [
-            Batch(images, labels, self.keys[start : start + len(images)])
-            for (images, labels), start in zip(chunks, starts, strict=False)
+            replace(self._each(lambda tensor, i=i: tensor[i : i + size]), keys=self.keys[i : i + size])
+            for i in range(0, len(self), size)
         ]
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        salient = None if self.salient is None else change(self.salient)
+        return Batch(change(self.images), change(self.labels), self.keys, salient)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -55,26 +63,33 @@ class StepData(Dataset):
     """Some images of a data set, relabelled and transformed; an item is asked for as (position, seed)."""
 
     def __init__(
-        self, dataset: SegDataset, indices: Sequence[int], table: np.ndarray, transform: v2.Transform
+        self,
+        dataset: SegDataset,
+        indices: Sequence[int],
+        table: np.ndarray,
+        transform: v2.Transform,
+        saliency: Path | None = None,
     ) -> None:
-        self.dataset, self.indices, self.table, self.transform = (
-            dataset,
-            np.asarray(indices),
-            table,
-            transform,
-        )
+        """`table` holds 256 labels, or a row of 256 for each image; `saliency` is a folder of maps."""
+        self.dataset, self.indices, self.saliency = dataset, np.asarray(indices), saliency
+        self.table, self.transform = table, transform
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, Tensor, str]:
+    def __getitem__(self, item: tuple[int, int]) -> tuple[Any, ...]:
+        """Image, labels and key; then what is salient, if there are maps."""
         position, seed = item
         sample = self.dataset.read(int(self.indices[position]))
         if sample.image.shape[:2] != sample.mask.shape:
             raise UserError(f"{sample.key}: image is {sample.image.shape[:2]}, mask is {sample.mask.shape}.")
+        table = self.table if self.table.ndim == 1 else self.table[position]
+        maps = [table[sample.mask]]
+        if self.saliency is not None:
+            maps.append(read_map(self.saliency, sample.key, sample.mask.shape))
         with _seeded(seed):
-            image, labels = apply(self.transform, sample.image, self.table[sample.mask])
-        return image, labels, sample.key
+            image, labels, *salient = apply(self.transform, sample.image, *maps)
+        return image, labels, sample.key, *(each.bool() for each in salient)
 
 
 @dataclass(frozen=True)
@@ -94,17 +109,62 @@ class BatchPlan:
         return self.per_epoch * self.epochs
 
     def epoch(self, number: int) -> list[list[tuple[int, int]]]:
-        generator = np.random.default_rng([*self.seed, number])
-        order = generator.permutation(self.images)
-        seeds = generator.integers(2**62, size=self.images)
-        pairs = [(int(position), int(seed)) for position, seed in zip(order, seeds, strict=True)]
+        pairs = _draw(self.images, self.images, [*self.seed, number])
         return [pairs[b * self.batch_size : (b + 1) * self.batch_size] for b in range(self.per_epoch)]
 
     def batches(self, start: int = 0) -> Iterator[list[tuple[int, int]]]:
         """Batches from iteration `start` to the end."""
-        for number in range(start // self.per_epoch, self.epochs):
-            offset = start - number * self.per_epoch
-            yield from self.epoch(number)[max(offset, 0) :]
+        return _from_iteration(self, start)
+
+
+@dataclass(frozen=True)
+class MixedPlan:
+    """Every batch of a step with a memory: all are full, and exemplars have a share of the places.
+
+    Exemplars are the positions after the step's images. An epoch is one pass over the step's images as in
+    `BatchPlan`, so it has more batches; images too few for their places come more than once. The memory is
+    gone through pass after pass, whatever the epoch, so that its images are shown equally often.
+    """
+
+    images: int
+    memory: int
+    batch_size: int
+    share: float
+    epochs: int
+    seed: tuple[int, ...]
+
+    @property
+    def places(self) -> int:
+        """Exemplars in a batch; both kinds have at least one place."""
+        return min(max(round(self.share * self.batch_size), 1), self.batch_size - 1)
+
+    @property
+    def per_epoch(self) -> int:
+        return max(1, self.images // (self.batch_size - self.places))
+
+    def __len__(self) -> int:
+        return self.per_epoch * self.epochs
+
+    def epoch(self, number: int) -> list[list[tuple[int, int]]]:
+        fresh, kept = self.batch_size - self.places, self.places
+        new = _draw(self.images, max(self.images, fresh), [*self.seed, number])
+        old = self._exemplars(number)
+        return [
+            _spread(new[b * fresh : (b + 1) * fresh], old[b * kept : (b + 1) * kept])
+            for b in range(self.per_epoch)
+        ]
+
+    def batches(self, start: int = 0) -> Iterator[list[tuple[int, int]]]:
+        """Batches from iteration `start` to the end."""
+        return _from_iteration(self, start)
+
+    def _exemplars(self, number: int) -> list[tuple[int, int]]:
+        """Those of one epoch, cut out of the passes over the memory that it touches."""
+        count = self.per_epoch * self.places
+        first, skipped = divmod(number * count, self.memory)
+        passes = range(first, first + -(-(skipped + count) // self.memory))
+        pairs = [pair for each in passes for pair in _draw(self.memory, self.memory, [*self.seed, each, 1])]
+        return [(self.images + position, seed) for position, seed in pairs[skipped : skipped + count]]
 
 
 @dataclass(frozen=True)
@@ -129,7 +189,7 @@ class Batches:
     """An iterable of batches on a device; each iteration starts anew at `start`."""
 
     data: StepData
-    plan: BatchPlan | OrderedPlan
+    plan: BatchPlan | MixedPlan | OrderedPlan
     device: torch.device
     workers: int = 0
     start: int = 0
@@ -148,6 +208,26 @@ class Batches:
 
     def __len__(self) -> int:
         return len(self.plan) - self.start
+
+
+def _draw(images: int, count: int, seed: Sequence[int]) -> list[tuple[int, int]]:
+    """`count` pairs of a position and a seed: all images in random order, then all in another, and so on."""
+    generator = np.random.default_rng(seed)
+    order = np.concatenate([generator.permutation(images) for _ in range(-(-count // images))])[:count]
+    seeds = generator.integers(2**62, size=count)
+    return [(int(position), int(seed)) for position, seed in zip(order, seeds, strict=True)]
+
+
+def _spread(new: list[tuple[int, int]], old: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Both in one batch, evenly, so that parts of it (`Batch.split`) have their shares too."""
+    places = [((i + 0.5) / len(group), pair) for group in (new, old) for i, pair in enumerate(group)]
+    return [pair for _, pair in sorted(places, key=lambda place: place[0])]
+
+
+def _from_iteration(plan: BatchPlan | MixedPlan, start: int) -> Iterator[list[tuple[int, int]]]:
+    for number in range(start // plan.per_epoch, plan.epochs):
+        offset = start - number * plan.per_epoch
+        yield from plan.epoch(number)[max(offset, 0) :]
 
 
 @contextmanager
@@ -169,7 +249,7 @@ def _seeded(seed: int) -> Iterator[None]:
 class _Sampler:
     """What DataLoader asks of a batch sampler: the plan's batches, made epoch by epoch."""
 
-    plan: BatchPlan | OrderedPlan
+    plan: BatchPlan | MixedPlan | OrderedPlan
     start: int
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
@@ -188,7 +268,7 @@ class _Careful(Dataset):
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, Tensor, str] | UserError:
+    def __getitem__(self, item: tuple[int, int]) -> tuple[Any, ...] | UserError:
         try:
             return self.data[item]
         except UserError as error:
@@ -201,12 +281,12 @@ def _unwrap(batch: Batch | UserError) -> Batch:
     return batch
 
 
-def _collate(items: Sequence[tuple[Tensor, Tensor, str] | UserError]) -> Batch | UserError:
+def _collate(items: Sequence[tuple[Any, ...] | UserError]) -> Batch | UserError:
     for item in items:
         if isinstance(item, UserError):
             return item
-    images, labels, keys = zip(*items, strict=True)
-    return Batch(torch.stack(images), torch.stack(labels), list(keys))
+    images, labels, keys, *salient = zip(*items, strict=True)
+    return Batch(torch.stack(images), torch.stack(labels), list(keys), *map(torch.stack, salient))
 
 
 def _quiet_worker(_: int) -> None:

@@ -59,11 +59,10 @@ def test_transform(crop: int) -> v2.Transform:
     )
 
 
-def apply(transform: v2.Transform, image: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Transform image and labels together; labels are resized by nearest neighbour."""
-    paired = (
+def apply(transform: v2.Transform, image: np.ndarray, *maps: np.ndarray) -> tuple[Tensor, ...]:
+    """Transform an image and its maps, such as labels, together; maps are resized by nearest neighbour."""
+    together = transform(
         tv_tensors.Image(torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))),
-        Labels(torch.from_numpy(np.ascontiguousarray(labels))),
+        *(Labels(torch.from_numpy(np.ascontiguousarray(each))) for each in maps),
     )
-    new_image, new_labels = transform(*paired)
-    return new_image.as_subclass(Tensor), new_labels.as_subclass(Tensor)
+    return tuple(tensor.as_subclass(Tensor) for tensor in together)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from segue.core import plugins
-from segue.core.config import RunConfig, validate
+from segue.core.config import MemoryConfig, RunConfig, validate
 from segue.core.errors import UserError
 from segue.core.scenario import Scenario, from_manifest, make_scenario, read_manifest
 from segue.core.scenario import manifest as make_manifest
 from segue.data.datasets.base import SegDataset
 from segue.data.index import class_index
-from segue.data.steps import Batch, Batches, BatchPlan, OrderedPlan, StepData
+from segue.data.memory import Exemplar, choose_memory
+from segue.data.saliency import check_maps
+from segue.data.steps import Batch, Batches, BatchPlan, MixedPlan, OrderedPlan, StepData
 from segue.data.transforms import test_transform, train_transform
 from segue.engine.progress import Display
 from segue.engine.runtime import derive_seed, seed_all
@@ -32,15 +36,39 @@ class Data:
     test_set: SegDataset
     train_images: tuple[np.ndarray, ...]
     test_images: tuple[np.ndarray, ...]
+    train_present: np.ndarray
+    """class index of the training images"""
     test_present: np.ndarray
     """class index of the test images"""
+    saliency: Path | None = None
+    """folder of saliency maps that training batches hold"""
 
-    def train_batches(self, step_index: int, device: torch.device, start: int = 0) -> Batches:
-        """The step's batches from iteration `start` on."""
-        data, train = self._train_data(step_index), self.config.train
-        seed = (train.seed, step_index)
-        plan = BatchPlan(len(data), train.batch_size, train.epochs_of(step_index), seed)
-        return Batches(data, plan, device, train.workers, start)
+    def with_saliency(self, folder: Path) -> Data:
+        """The same data with saliency maps, after checking that they are there."""
+        keys = self.train_set.keys
+        check_maps(folder, (keys[image] for image in np.unique(np.concatenate(self.train_images))))
+        return replace(self, saliency=folder)
+
+    def train_batches(
+        self, step_index: int, device: torch.device, start: int = 0, replay: MemoryConfig | None = None
+    ) -> Batches:
+        """The step's batches from iteration `start` on, with the exemplars that `replay` asks for."""
+        train, images = self.config.train, len(self.train_images[step_index])
+        epochs, seed = train.epochs_of(step_index), (train.seed, step_index)
+        memory = self.memory(step_index, replay.size) if replay is not None else ()
+        if replay is None or not memory:
+            plan = BatchPlan(images, train.batch_size, epochs, seed)
+        else:
+            plan = MixedPlan(images, len(memory), train.batch_size, replay.share, epochs, seed)
+        return Batches(self._train_data(step_index, memory), plan, device, train.workers, start)
+
+    def memory(self, step_index: int, size: int) -> tuple[Exemplar, ...]:
+        """The exemplars that are there when a step begins (one after the last: those that a run leaves)."""
+        memory: tuple[Exemplar, ...] = ()
+        for k in range(step_index):
+            steps, seed = self.scenario[: k + 1], derive_seed(self.config.train.seed, k, 2)
+            memory = choose_memory(memory, self.train_images[k], steps, self.train_present, size, seed)
+        return memory
 
     def one_pass(self, step_index: int, device: torch.device) -> Batches:
         """Every training image of the step once, in order, augmented always in the same way."""
@@ -57,10 +85,16 @@ class Data:
         data = self._test_data(len(self.scenario) - 1, images)
         return next(iter(Batches(data, OrderedPlan(len(data), len(data)), device)))
 
-    def _train_data(self, step_index: int) -> StepData:
-        train, table = self.config.train, self.scenario.label_table(self.scenario[step_index], "train")
-        images, transform = self.train_images[step_index], train_transform(train.crop, train.scale)
-        return StepData(self.train_set, images, table, transform)
+    def _train_data(self, step_index: int, memory: Sequence[Exemplar] = ()) -> StepData:
+        """The step's images with its labels, then exemplars, each with the labels of its own step."""
+        train, images = self.config.train, self.train_images[step_index]
+        tables = np.stack([self.scenario.label_table(step) for step in self.scenario[: step_index + 1]])
+        table = tables[step_index]
+        if memory:
+            steps = [step_index] * len(images) + [exemplar.step for exemplar in memory]
+            images, table = np.append(images, [exemplar.image for exemplar in memory]), tables[steps]
+        transform = train_transform(train.crop, train.scale)
+        return StepData(self.train_set, images, table, transform, self.saliency)
 
     def _test_data(self, step_index: int, images: np.ndarray) -> StepData:
         table = self.scenario.label_table(self.scenario[step_index], "test")
@@ -100,7 +134,7 @@ def build_data(config: RunConfig, display: Display) -> Data:
             )
         if len(test) == 0:
             raise UserError(f"No test image shows a class that is known at step {step.index} ({names}).")
-    return Data(config, scenario, train_set, test_set, train_images, test_images, test_present)
+    return Data(config, scenario, train_set, test_set, train_images, test_images, train_present, test_present)
 
 
 def build_method(config: RunConfig, device: torch.device, initial_weights: bool = True) -> Method:

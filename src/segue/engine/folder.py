@@ -18,7 +18,7 @@ from segue.core.errors import UserError
 from segue.core.records import atomic_file, read_yaml, write_json
 from segue.core.scenario import read_manifest
 
-RUN_FOLDERS = ("checkpoints", "steps", "trajectory", "samples")
+RUN_FOLDERS = ("checkpoints", "steps", "trajectory", "samples", "memory")
 RUN_FILES = ("log.jsonl", "scenario.json", "recipe.yaml")
 EARLY_FILES = re.compile(r"scenario\.json|\.(scenario\.json|recipe\.yaml)\..*\.part")
 """what a run leaves that was stopped before it had its recipe"""

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from segue.core.config import RunConfig, recipe_hash
+from segue.core.config import MemoryConfig, RunConfig, recipe_hash
 from segue.core.metrics import step_scores
 from segue.core.records import RunRecord, StepRecord, TrajectoryRecord, read_record, read_run
 from segue.core.scenario import Step
+from segue.data.memory import write_memory
 from segue.engine.build import Data, build_data, build_method
 from segue.engine.checkpoint import CheckpointStore, ResumePoint, load_strictly
 from segue.engine.evaluate import evaluate, evaluate_by
@@ -45,6 +46,8 @@ def run(
     if starts and resume and folder.exists():
         display.say(f"{folder} has no checkpoint to go on from: starting at the beginning.")
     method = build_method(config, where, initial_weights=starts)
+    if (maps := method.saliency()) is not None:
+        data = data.with_saliency(Path(maps))
     with locked(folder):
         clear_folder(folder, everything=overwrite)
         open_folder(folder, config, data.manifest())
@@ -113,7 +116,7 @@ def _train(
     session = Session.start(method, step, config.optim, config.train, device, generator)
     if inside is not None:
         session.load_state_dict(inside)
-    batches = data.train_batches(step.index, device, start=session.iteration)
+    batches = data.train_batches(step.index, device, session.iteration, _replay(method))
     watch = _watcher(method, data, step, device, folder) if config.eval.every else None
     with display.bar(_title(data, step), len(batches.plan)) as bar:
         bar.update(session.iteration)
@@ -160,6 +163,10 @@ def _record(
         confusion = evaluate(method, batches, step.num_channels, config.train.precision, bar)
     tested = time.monotonic() - began
     _pictures(method, data, step, device, folder)
+    images = {"train": len(data.train_images[step.index]), "test": len(data.test_images[step.index])}
+    if (replay := _replay(method)) is not None:
+        images["memory"] = len(data.memory(step.index, replay.size))
+        write_memory(folder, step.index, data.memory(step.index + 1, replay.size), data.train_set.keys)
     names = scenario.classes.names
     parameters = list(method.model.parameters())
     StepRecord(
@@ -177,7 +184,7 @@ def _record(
         losses=outcome["losses"],
         seconds={"train": round(outcome["seconds"], 3), "eval": round(tested, 3)},
         peak_memory=outcome["peak_memory"],
-        images={"train": len(data.train_images[step.index]), "test": len(data.test_images[step.index])},
+        images=images,
         parameters={
             "trainable": sum(p.numel() for p in parameters if p.requires_grad),
             "total": sum(p.numel() for p in parameters),
@@ -188,6 +195,12 @@ def _record(
     shown = {"old": scores.old, "new": scores.new, "all": scores.all}
     means = ", ".join(f"{name} {100 * value:.1f}" for name, value in shown.items() if not math.isnan(value))
     display.say(f"{_title(data, step)}: mIoU {means} after {outcome['seconds']:.0f} s of training")
+
+
+def _replay(method: Method) -> MemoryConfig | None:
+    """The memory that the method asks for; one without room is none."""
+    replay = method.replay()
+    return replay if replay is not None and replay.size > 0 else None
 
 
 def _title(data: Data, step: Step) -> str:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from segue.core.config import MemoryConfig
 from segue.core.scenario import Step
 from segue.data.steps import Batch
 from segue.losses import spatial_attention, upsample
@@ -100,6 +101,14 @@ class Method(nn.Module, ABC):
 
     def end_step(self, ctx: StepContext) -> None:
         """The step is trained; its model is still in training mode."""
+
+    def saliency(self) -> str | None:
+        """Folder of saliency maps for the training images, which batches then hold; None: none are read."""
+        return None
+
+    def replay(self) -> MemoryConfig | None:
+        """Images of earlier steps that are shown again; None: none. It follows from the config alone."""
+        return None
 
     def param_groups(self) -> dict[str, list[nn.Parameter]]:
         """Trainable parameters: backbone, head, and what the method added. Each has its own rate factor."""

@@ -32,6 +32,8 @@ from segue.models.segmenter import Segmenter
 class Config:
     confidence: Annotated[float, Field(ge=0, le=1)] = 0.7
     """least probability of an old class that becomes a label on the background"""
+    saliency: str | None = None
+    """folder of saliency maps, KEY.png; without one pixels stand out by their colour (data/saliency.py)"""
     memory: MemoryConfig = field(default_factory=MemoryConfig)
 
 
@@ -65,6 +67,9 @@ class SSUL(Method):
                 model.freeze(part)
         super().grow(step)
 
+    def saliency(self) -> str | None:
+        return self.config.saliency
+
     def replay(self) -> MemoryConfig:
         return self.config.memory
 
@@ -80,7 +85,8 @@ class SSUL(Method):
         """Labels in which background is an old class that is known for sure, unknown, or background."""
         labels, unlabelled = batch.labels, batch.labels == 0
         unknown = self.step.num_channels  # the channel after all others
-        labels = torch.where(unlabelled & salient_pixels(batch.images), unknown, labels)
+        salient = salient_pixels(batch.images) if batch.salient is None else batch.salient
+        labels = torch.where(unlabelled & salient, unknown, labels)
         if not self.step.first:
             probability, answer = scores[:, : self.step.num_old].sigmoid().max(1)
             sure = (answer > 0) & (probability >= self.config.confidence)
