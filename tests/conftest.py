@@ -1,6 +1,8 @@
 """Tests leave the user's cache alone, run on one thread, and hear Ctrl-C, wherever they are started from."""
 
 import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,3 +23,33 @@ def one_thread() -> None:
 def ctrl_c_is_heard() -> None:
     """A shell starts background jobs with Ctrl-C ignored, and what is ignored is inherited."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def segue(monkeypatch, capsys, tmp_path) -> Callable[..., tuple[int, str, str]]:
+    """`segue WORDS` in this process, one run after the other; counts the runs in `call.runs`."""
+    from segue import cli  # here: tests of the lower parts do not wait for the engine
+    from segue.engine import grid
+
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(grid, "available_cores", lambda: 1)
+    real = grid.run
+
+    def counted(config, folder, *rest):
+        call.runs.append(folder.relative_to(tmp_path).as_posix())
+        return real(config, folder, *rest)
+
+    monkeypatch.setattr(grid, "run", counted)
+
+    def call(*words: str | Path) -> tuple[int, str, str]:
+        call.runs = []
+        monkeypatch.setattr(sys, "argv", ["segue", *map(str, words)])
+        capsys.readouterr()
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        return code, *capsys.readouterr()
+
+    return call

@@ -6,14 +6,12 @@ import json
 import os
 import re
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from short_runs import SHORT
 
-from segue import cli
 from segue.ablate import row_recipe, table_files
 from segue.core import plugins
 from segue.core.ablation import Row, read_ablation
@@ -30,18 +28,6 @@ TABLES = {
 }
 ROWS = [(name, index) for name, path in TABLES.items() for index in range(len(read_ablation(path).rows))]
 TINY = ("model.backbone=tiny", "model.head=tiny", "model.output_stride=8")
-SHORT = (
-    "data.classes=3",
-    "data.size=32",
-    "data.train=16",
-    "data.test=6",
-    "train.crop=32",
-    "train.batch_size=8",
-    "train.epochs=1",
-    "train.epochs_next=1",
-    "train.scale=[1,1]",
-    "eval.samples=0",
-)
 PAPER_TABLES = os.environ.get("SEGUE_PAPER_TABLES")
 
 
@@ -181,33 +167,6 @@ def test_numbers_of_the_paper_are_the_paper_s(table):
 # Running a table
 
 
-@pytest.fixture
-def segue(monkeypatch, capsys, tmp_path) -> Callable[..., tuple[int, str, str]]:
-    """`segue WORDS` in this process, one run after the other; counts the runs in `call.runs`."""
-    monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setattr(grid, "available_cores", lambda: 1)
-    real = grid.run
-
-    def counted(config, folder, *rest):
-        call.runs.append(folder.relative_to(tmp_path).as_posix())
-        return real(config, folder, *rest)
-
-    monkeypatch.setattr(grid, "run", counted)
-
-    def call(*words: str | Path) -> tuple[int, str, str]:
-        call.runs = []
-        monkeypatch.setattr(sys, "argv", ["segue", *map(str, words)])
-        capsys.readouterr()
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        return code, *capsys.readouterr()
-
-    return call
-
-
 def cells(text: str, label: str) -> list[str]:
     line = next(line for line in text.splitlines() if re.match(rf"{re.escape(label)} +[\d-]", line))
     return re.findall(r"\d+\.\d|-(?=\s|$)", line.removeprefix(label))
@@ -300,7 +259,7 @@ def test_foreign_folder_in_the_place_of_a_row_is_refused(segue, tmp_path):
 
 def test_runs_of_a_variant_lie_in_a_folder_of_their_own(segue, tmp_path, monkeypatch):
     planned = []
-    monkeypatch.setattr("segue.ablate.run_all", lambda jobs, *_, **__: planned.extend(jobs))
+    monkeypatch.setattr("segue.many_runs.run_all", lambda jobs, *_, **__: planned.extend(jobs))
     words = ("table3", "table6", "--on", "scenes", "--seeds", "2", "method.params.variant=paper")
     assert segue("ablate", *words, "--out", tmp_path)[0] == 0
     assert {job.folder.parent.name for job in planned} == {"scenes-5-2-overlapped-paper"}

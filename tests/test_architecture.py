@@ -25,8 +25,11 @@ MAY_IMPORT = {
     "report": BELOW_ENGINE,
     "testing": BELOW_ENGINE | {"engine"},
     "demo": {"core", "engine", "report"},
-    "ablate": {"core", "engine", "report"},
-    "bench": BELOW_ENGINE | {"engine"},
+    "many_runs": {"core", "engine"},
+    "ablate": {"core", "engine", "report", "many_runs"},
+    "compare": {"core", "engine", "report", "many_runs"},
+    "bench": BELOW_ENGINE | {"engine", "many_runs"},
+    "listing": BELOW_ENGINE | {"engine"},
 }
 MAY_IMPORT["cli"] = MAY_IMPORT["__main__"] = {*MAY_IMPORT, "cli"}
 

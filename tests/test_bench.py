@@ -1,4 +1,4 @@
-"""The benchmark: what it measures on a network small enough for a test, and what it refuses."""
+"""The benchmark of CAF: what it measures on a network small enough for a test, and what it refuses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from segue import bench, cli
+from segue import cli
+from segue.bench import caf as bench
+from segue.bench import measure
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError
 
@@ -51,7 +53,7 @@ def test_ratio_is_the_median_of_turns_without_the_first(monkeypatch):
     def spend(side: str) -> None:
         clock[0] += next(durations[side])
 
-    monkeypatch.setattr(bench.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: clock[0])
     calls = (lambda: spend("plain"), lambda: spend("ours"))
     found = bench._in_turns("x", *calls, rounds=3, device=torch.device("cpu"))
     assert (found.plain, found.ours, found.ratio) == (2, 4, 3)

@@ -46,7 +46,7 @@ def test_choices_in_the_docs_are_those_of_the_records() -> None:
 def test_page_of_ablations_is_made_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is run: every record is there and fits the recipes of today, or this test fails."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("segue.ablate.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}"))
+    monkeypatch.setattr("segue.many_runs.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}"))
     page = tmp_path / "page.md"
     quiet = Console(file=io.StringIO())
     ablate(["all"], "scenes", seeds=3, out=Path("results/ablations"), page=page, console=quiet)

@@ -3,7 +3,6 @@ ours."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,10 @@ from rich.console import Console
 from segue.core.ablation import AblationTable, Row, read_ablation
 from segue.core.config import RunConfig, merge, parse_overrides
 from segue.core.errors import UserError, suggest
-from segue.core.records import atomic_file, read_run
-from segue.engine.build import build_data
-from segue.engine.folder import check_folder, plain_name
-from segue.engine.grid import Job, run_all
+from segue.engine.folder import plain_name
 from segue.engine.progress import Display
 from segue.engine.recipe import complete, recipe_folder
+from segue.many_runs import command_line, run_missing, setting_text, started_runs, write_page
 from segue.report import Ablation, ablation_page, ablation_table
 
 
@@ -50,42 +47,27 @@ def ablate(
         ]
         for name, table in tables.items()
     }
-    jobs: dict[Path, Job] = {}
+    plan: dict[Path, RunConfig] = {}
     folders: dict[str, list[list[Path]]] = {}
     for name, table in tables.items():
         folders[name] = []
         for row, recipes in zip(table.rows, plans[name], strict=True):
             places = [out / _setting_name(recipe) / f"{row.run}-s{recipe.train.seed}" for recipe in recipes]
             folders[name].append(places)
-            for place, recipe in zip(places, recipes, strict=True):
-                if not _done(place, recipe):
-                    jobs[place] = Job(recipe, place, resume=True)
-    display, failed = Display(console), None
-    if jobs:
-        total = len({place for rows in folders.values() for places in rows for place in places})
-        display.say(f"{len(jobs)} runs to do, {total - len(jobs)} are done. All are kept in {out}.")
-        build_data(next(iter(jobs.values())).config, display)  # bad data or a bad split: say it once
-        try:
-            run_all(list(jobs.values()), device, display, keep_going=True)
-        except UserError as error:  # a row that cannot be trained does not take the others with it
-            failed = error
+            plan.update(zip(places, recipes, strict=True))
+    display = Display(console)
+    failed = run_missing(plan, out, device, display)
     ablations = []
     for name, table in tables.items():
-        runs = tuple(
-            tuple(read_run(place) for place in places if (place / "recipe.yaml").is_file())
-            for places in folders[name]
-        )
-        ablations.append(Ablation(name, table, _setting(plans[name][0][0]), runs))
+        runs = tuple(map(started_runs, folders[name]))
+        ablations.append(Ablation(name, table, setting_text(plans[name][0][0]), runs))
         console.print(ablation_table(ablations[-1]))
     if failed is not None:
         raise failed
     if page is not None:
         options = {"on": dataset, "split": split, "mode": mode, "seeds": seeds, "out": out}
-        said = [word for name, value in options.items() if value for word in (f"--{name}", str(value))]
-        command = shlex.join(["segue", "ablate", *names, *said, *words])
-        with atomic_file(page) as file:
-            file.write(ablation_page(ablations, command).encode())
-        display.say(f"Page: {page}")
+        command = command_line("ablate", names, options, words)
+        write_page(page, ablation_page(ablations, command), display)
     return ablations
 
 
@@ -128,22 +110,7 @@ def _chosen(names: Sequence[str]) -> dict[str, Path]:
     return {name: files[name] for name in names}
 
 
-def _setting(config: RunConfig) -> str:
-    scenario = config.scenario
-    split = scenario.split if isinstance(scenario.split, str) else "custom"
-    return f"{scenario.dataset} {split} {scenario.mode}"
-
-
 def _setting_name(config: RunConfig) -> str:
     """Runs of one setting and variant lie together."""
     variant = config.method.params["variant"]
-    return plain_name([_setting(config), *([] if variant == "segue" else [variant])])
-
-
-def _done(folder: Path, recipe: RunConfig) -> bool:
-    """Whether the run of this recipe is finished; a run of another recipe in its place is refused."""
-    try:
-        check_folder(folder, recipe, resume=True, overwrite=False)
-    except UserError as error:
-        raise UserError(f"{error}\nFor ablations: name another folder with --out.") from error
-    return (folder / "recipe.yaml").is_file() and read_run(folder).finished
+    return plain_name([setting_text(config), *([] if variant == "segue" else [variant])])

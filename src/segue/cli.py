@@ -34,14 +34,14 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Settings, such as optim.lr_next=0.001 data.root=FOLDER."),
 ]
-On = Annotated[
-    str | None, typer.Option("--on", metavar="DATASET", help="Data set: see 'segue list datasets'.")
-]
-SplitOption = Annotated[
-    str | None, typer.Option("--split", help="15-5: 15 classes first, then 5 at a time; or 'cat,dog/person'.")
-]
+ON = typer.Option("--on", metavar="DATASET", help="Data set: see 'segue list datasets'.")
+SPLIT = typer.Option("--split", help="15-5: 15 classes first, then 5 at a time; or 'cat,dog/person'.")
+On = Annotated[str | None, ON]
+SplitOption = Annotated[str | None, SPLIT]
 ModeOption = Annotated[str | None, typer.Option("--mode", help="overlapped, disjoint or sequential.")]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of everything random.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Runs per row, with seeds 0, 1, ...")]
+Page = Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Also write a Markdown page.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
@@ -227,14 +227,12 @@ def run_ablations(
             help="table3, table5, table6, table7, figure6-kd, figure6-ad, variants, layers; all.",
         ),
     ],
-    on: Annotated[str, typer.Option("--on", metavar="DATASET", help="Data set: see 'segue list datasets'.")],
+    on: Annotated[str, ON],
     split: SplitOption = None,
     mode: ModeOption = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs per row, with seeds 0, 1, ...")] = 1,
+    seeds: Seeds = 1,
     out: Annotated[Path, typer.Option("--out", help="Folder for the runs.")] = Path("runs/ablations"),
-    page: Annotated[
-        Path | None, typer.Option("--page", help="Also write the tables as a Markdown page.")
-    ] = None,
+    page: Page = None,
     device: Device = "auto",
 ) -> None:
     """Run the rows of the paper's ablation tables, the paper's numbers beside ours.
@@ -252,25 +250,80 @@ def run_ablations(
     ablate(names, on, split, mode, words, seeds, out, page, device)
 
 
+@app.command("compare")
+def run_comparison(
+    on: Annotated[str, ON],
+    split: Annotated[str, SPLIT],
+    words: Words = None,
+    mode: ModeOption = None,
+    methods: Annotated[
+        str, typer.Option("--methods", metavar="NAMES", help="all, or names and .py files: mib,caf,mine.py.")
+    ] = "all",
+    seeds: Seeds = 1,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the runs.")] = Path("runs/compare"),
+    page: Page = None,
+    device: Device = "auto",
+) -> None:
+    """Run many methods in one setting: a line each, with scores, forgetting, time and memory.
+
+    segue compare --on scenes --split 4-2 --methods all --seeds 3
+
+    Runs that are done are not run again. KEY=VALUE settings apply to all methods.
+    """
+    from segue.compare import compare_methods
+
+    names = [name.strip() for name in methods.split(",")]
+    compare_methods(names, on, split, mode, words or [], seeds, out, page, device)
+
+
 @app.command("bench")
 def run_bench(
     what: Annotated[
-        Literal["caf"], typer.Argument(metavar="WHAT", help="caf: CAF against MiB and the plain network.")
+        Literal["caf", "methods"],
+        typer.Argument(
+            metavar="WHAT",
+            help="caf: CAF against MiB and the plain network. methods: all against fine-tuning.",
+        ),
     ],
     words: Words = None,
-    case: Annotated[str | None, typer.Option("--case", help="resnet101 or small; both if not given.")] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements of each kind.")] = 5,
+    case: Annotated[
+        str | None, typer.Option("--case", help="caf: resnet101 or small; both if not given.")
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", metavar="NAMES", help="methods: those to measure, such as mib,caf."),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option("--rounds", min=1, help="Measurements of each kind: 5 for caf, 15 for methods."),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="methods: write the figures as JSON.")
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Measure time and memory, as ratios from one run.
 
     segue bench caf --case small method.params.layer.bottleneck=4
-    """
-    from segue.bench import CASES, bench_caf
 
-    if case is not None and case not in CASES:
-        raise UserError(f"There is no case '{case}': choose {' or '.join(CASES)}.")
-    bench_caf([case] if case else list(CASES), words or [], rounds, device)
+    segue bench methods --methods mib,caf
+    """
+    foreign = (
+        {"--methods": methods, "--save": save} if what == "caf" else {"--case": case, "KEY=VALUE": words}
+    )
+    if said := [name for name, value in foreign.items() if value]:
+        raise UserError(f"{said[0]} does not go with 'segue bench {what}'.")
+    if what == "methods":
+        from segue.bench.methods import bench_methods
+
+        names = [name.strip() for name in (methods or "all").split(",")]
+        bench_methods(names, rounds or 15, save, device)
+    else:
+        from segue.bench.caf import CASES, bench_caf
+
+        if case is not None and case not in CASES:
+            raise UserError(f"There is no case '{case}': choose {' or '.join(CASES)}.")
+        bench_caf([case] if case else list(CASES), words or [], rounds or 5, device)
 
 
 @app.command("list")
@@ -281,36 +334,9 @@ def list_things(
     ],
 ) -> None:
     """List methods, data sets, backbones or recipes."""
-    from segue.core import plugins
+    from segue.listing import LISTINGS
 
-    table = Table(box=None, pad_edge=False)
-    if what == "methods":
-        for title in ("method", "what it is", "paper", "year", "keeps"):
-            table.add_column(title)
-        for name in plugins.names("method"):
-            about = plugins.find("method", name).about
-            table.add_row(name, about.title, about.paper, str(about.year), about.keeps)
-    elif what == "datasets":
-        table.add_column("data set")
-        table.add_column("what it is")
-        for name in plugins.names("dataset"):
-            table.add_row(name, plugins.find("dataset", name).about)
-    elif what == "backbones":
-        from segue.models.backbone import SHORT_LIST
-
-        table.add_column("backbone")
-        table.add_column("what it is")
-        for name, about in SHORT_LIST.items():
-            table.add_row(name, about)
-        table.add_row("...", "other timm models that give feature maps (NCHW)")
-    else:
-        from segue.engine.recipe import recipe_folder
-
-        table.add_column("recipe")
-        table.add_column("command")
-        for path in sorted(recipe_folder().glob("*.yaml")):
-            table.add_row(path.name, path.read_text(encoding="utf-8").splitlines()[0].lstrip("# "))
-    Console().print(table)
+    Console().print(LISTINGS[what]())
 
 
 def _print_tables(runs: list) -> None:

@@ -5,9 +5,7 @@ Everything is measured in one run on the same inputs, in turns, so that the rati
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from segue.bench.measure import in_own_process, in_turns, ratio
 from segue.core import plugins
 from segue.core.classes import ClassTable
 from segue.core.config import ModelConfig, OptimConfig, TrainConfig, merge, validate
@@ -157,25 +156,13 @@ def _inference(case: Case, params: dict[str, Any], rounds: int, device: torch.de
 def _in_turns(
     what: str, plain: Callable[[], Any], ours: Callable[[], Any], rounds: int, device: torch.device
 ) -> Measured:
-    """Both once to warm up, then in turns."""
-    times: list[list[float]] = [[], []]
-    for turn in range(rounds + 1):
-        for side, call in enumerate((plain, ours)):
-            began = time.perf_counter()
-            call()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            if turn:
-                times[side].append(time.perf_counter() - began)
-    ratio = statistics.median(b / a for a, b in zip(*times, strict=True))
-    return Measured(what, *map(statistics.median, times), ratio)
+    times = in_turns((plain, ours), rounds, device)
+    return Measured(what, *map(statistics.median, times), ratio(times[1], times[0]))
 
 
 def _memory(case: Case, name: str, params: dict[str, Any], device: str) -> float:
     """Peak of two training iterations in a process of its own, in MiB."""
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(1) as pool:
-        return pool.apply(_peak, (case, name, params, device)) / 2**20
+    return in_own_process(_peak, case, name, params, device) / 2**20
 
 
 def _peak(case: Case, name: str, params: dict[str, Any], device: str) -> int:

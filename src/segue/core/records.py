@@ -3,7 +3,8 @@ alone.
 
 A run folder holds `recipe.yaml` (resolved), `scenario.json` (the manifest), `log.jsonl`, `steps/<k>.json`
 (one record per step), `trajectory/<k>-<epoch>.json` (tests during a step, if asked for), `samples/`
-(pictures of a few test images) and `checkpoints/`.
+(pictures of a few test images), `memory/<k>.json` (the exemplars kept after a step, if the method replays
+some) and `checkpoints/`.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class StepRecord:
     peak_memory: int
     """bytes: device peak on CUDA, resident-set peak of the process elsewhere"""
     images: dict[str, int]
-    """how many images trained and tested the step"""
+    """how many images trained and tested the step; with replay also how many exemplars trained it"""
     parameters: dict[str, int]
     """trainable and total parameters of the model"""
     offline: bool = False

@@ -3,13 +3,17 @@
 from segue.report.ablation import Ablation, ablation_page, ablation_table
 from segue.report.html import write_report
 from segue.report.markdown import markdown_tables, write_markdown
+from segue.report.methods import MethodTable, methods_page, methods_table
 from segue.report.tables import metrics_table, results_table
 
 __all__ = [
     "Ablation",
+    "MethodTable",
     "ablation_page",
     "ablation_table",
     "markdown_tables",
+    "methods_page",
+    "methods_table",
     "metrics_table",
     "results_table",
     "write_markdown",

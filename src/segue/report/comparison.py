@@ -87,6 +87,18 @@ class Entry:
             per_run.append(stat(score(run_scores(matrices, num_first, j)) for j in bounds or [None]).mean)
         return stat(per_run)
 
+    def incremental_stat(self, score: Callable[[RunScores], float], joint: Entry | None = None) -> Stat:
+        """A score about learning in steps, which Joint does not do."""
+        return Stat(math.nan) if self.offline else self.final_stat(score, joint)
+
+    def train_minutes(self) -> Stat:
+        """Training time of the finished runs, all steps together."""
+        return stat(sum(r.seconds.get("train", math.nan) for r in run.steps) / 60 for run in self.finished)
+
+    def peak_mib(self) -> Stat:
+        """Largest memory of the finished runs over their steps."""
+        return stat(max(r.peak_memory for r in run.steps) / 2**20 for run in self.finished)
+
     def class_stats(self) -> list[Stat]:
         """IoU of each channel at the end, background first; empty as long as no run is finished."""
         rows = [iou(self.confusions[run.folder][-1]) for run in self.finished]

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from segue.core.metrics import RunScores
 from segue.core.records import RunRecord
-from segue.report.comparison import Comparison, Entry, Stat, compare, stat
+from segue.report.comparison import Comparison, Entry, Stat, compare
 
 MAX_STEPS = 4
 """with more steps than this only the first and the last are shown, and the average"""
@@ -56,7 +56,7 @@ def results_sheet(comparison: Comparison) -> Sheet:
     rows = []
     for entry in comparison.entries:
         cells = [entry.step_stat(step, MEANS[name]) for step, name in columns]
-        cells += [_incremental(entry, score, comparison.joint) for _, score in finals]
+        cells += [entry.incremental_stat(score, comparison.joint) for _, score in finals]
         rows.append((_label(entry), tuple(cell.scaled(100) for cell in cells)))
     heads = (*((f"step {step}", name) for step, name in columns), *(head for head, _ in finals))
     return Sheet(
@@ -64,7 +64,7 @@ def results_sheet(comparison: Comparison) -> Sheet:
         heads=heads,
         decimals=(1,) * len(heads),
         rows=tuple(rows),
-        caption=(_convention(comparison), *_remarks(comparison)),
+        caption=(convention(comparison), *_remarks(comparison)),
     )
 
 
@@ -76,17 +76,14 @@ def metrics_sheet(comparison: Comparison) -> Sheet:
             entry.final_stat(lambda s: s.final.old_bg, None),
             entry.final_stat(lambda s: s.final.all_bg, None),
             entry.final_stat(lambda s: s.final.h, None),
-            _incremental(entry, lambda s: s.average, joint),
-            _incremental(entry, lambda s: s.backward_transfer, joint),
-            _incremental(entry, lambda s: s.stability, joint),
-            _incremental(entry, lambda s: s.plasticity, joint),
-            _incremental(entry, lambda s: s.gap_to_joint, joint),
+            entry.incremental_stat(lambda s: s.average, joint),
+            entry.incremental_stat(lambda s: s.backward_transfer, joint),
+            entry.incremental_stat(lambda s: s.stability, joint),
+            entry.incremental_stat(lambda s: s.plasticity, joint),
+            entry.incremental_stat(lambda s: s.gap_to_joint, joint),
         ]
-        minutes = stat(
-            sum(r.seconds.get("train", math.nan) for r in run.steps) / 60 for run in entry.finished
-        )
-        memory = stat(max(r.peak_memory for r in run.steps) / 2**20 for run in entry.finished)
-        rows.append((_label(entry), (*(score.scaled(100) for score in scores), minutes, memory)))
+        costs = (entry.train_minutes(), entry.peak_mib())
+        rows.append((_label(entry), (*(score.scaled(100) for score in scores), *costs)))
     return Sheet(
         title=f"At the end, in percent: {comparison.title}",
         heads=(
@@ -119,7 +116,8 @@ def format_number(value: float, decimals: int) -> str:
     return f"{round(value, decimals) + 0.0:.{decimals}f}"  # + 0.0 turns -0.0 into 0.0
 
 
-def _convention(comparison: Comparison) -> str:
+def convention(comparison: Comparison) -> str:
+    """What the words old, new and all mean."""
     text = "old: classes of step 0; new: later ones; all: both; background is left out."
     if any(entry.offline for entry in comparison.entries):
         text += " Joint is trained once on everything."
@@ -133,17 +131,12 @@ def _remarks(comparison: Comparison) -> tuple[str, ...]:
     return (*spread, *comparison.notes)
 
 
-def _incremental(entry: Entry, score: Callable[[RunScores], float], joint: Entry | None) -> Stat:
-    """A score about learning in steps, which Joint does not do."""
-    return Stat(math.nan) if entry.offline else entry.final_stat(score, joint)
-
-
 def _label(entry: Entry) -> str:
     return entry.label + ("" if len(entry.finished) == len(entry.runs) else " *")
 
 
-def sheet_table(sheet: Sheet, first: str = "method") -> Table:
-    """A sheet for the terminal."""
+def sheet_table(sheet: Sheet, first: str = "method", beside: bool = False) -> Table:
+    """A sheet for the terminal, deviations below the means or, where there is room, `beside` them."""
     table = Table(
         title=Text(sheet.title, style="bold"),
         caption=Text("\n".join(["", *sheet.caption]), style="dim"),
@@ -161,13 +154,20 @@ def sheet_table(sheet: Sheet, first: str = "method") -> Table:
             Text(f"{upper if upper != previous else ''}\n{lower}"), justify="right", no_wrap=True
         )
         previous = upper
-    for label, cells in sheet.rows:
-        table.add_row(Text(label), *(_cell(*pair) for pair in zip(cells, sheet.decimals, strict=True)))
+    columns = [[cells[index] for _, cells in sheet.rows] for index in range(len(sheet.heads))]
+    texts = [_column(*pair, beside) for pair in zip(columns, sheet.decimals, strict=True)]
+    for index, (label, _) in enumerate(sheet.rows):
+        table.add_row(Text(label), *(column[index] for column in texts))
     return table
 
 
-def _cell(cell: Stat, decimals: int) -> Text:
-    text = Text(format_number(cell.mean, decimals))
-    if not math.isnan(cell.std):  # below the mean, so that rows of several seeds stay narrow
-        text.append(f"\n±{format_number(cell.std, decimals)}", style="dim")
-    return text
+def _column(cells: Sequence[Stat], decimals: int, beside: bool) -> list[Text]:
+    """The cells of a column; deviations beside their means are equally wide, so that the means line up."""
+    spreads = ["" if math.isnan(cell.std) else format_number(cell.std, decimals) for cell in cells]
+    width = max(map(len, spreads), default=0)
+    texts = []
+    for cell, spread in zip(cells, spreads, strict=True):
+        texts.append(Text(format_number(cell.mean, decimals)))
+        if spread:
+            texts[-1].append(f" ±{spread:>{width}}" if beside else f"\n±{spread}", style="dim")
+    return texts

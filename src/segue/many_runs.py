@@ -1,0 +1,64 @@
+"""Many runs under one folder: do those that are missing, and make a page from all of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from segue.core.config import RunConfig
+from segue.core.errors import UserError
+from segue.core.records import RunRecord, atomic_file, read_run
+from segue.engine.build import build_data
+from segue.engine.folder import check_folder
+from segue.engine.grid import Job, run_all
+from segue.engine.progress import Display
+
+
+def run_missing(plan: Mapping[Path, RunConfig], out: Path, device: str, display: Display) -> UserError | None:
+    """Carry out the runs of a plan that are not finished yet. What fails does not take the others with it:
+    it is returned."""
+    jobs = [Job(recipe, place, resume=True) for place, recipe in plan.items() if not _done(place, recipe)]
+    if not jobs:
+        return None
+    display.say(f"{len(jobs)} runs to do, {len(plan) - len(jobs)} are done. All are kept in {out}.")
+    build_data(jobs[0].config, display)  # bad data or a bad split: say it once
+    try:
+        run_all(jobs, device, display, keep_going=True)
+    except UserError as error:
+        return error
+    return None
+
+
+def started_runs(places: Iterable[Path]) -> tuple[RunRecord, ...]:
+    return tuple(read_run(place) for place in places if (place / "recipe.yaml").is_file())
+
+
+def setting_text(config: RunConfig) -> str:
+    """Data set, split and mode."""
+    scenario = config.scenario
+    split = scenario.split if isinstance(scenario.split, str) else "custom"
+    return f"{scenario.dataset} {split} {scenario.mode}"
+
+
+def command_line(
+    verb: str, arguments: Sequence[str], options: Mapping[str, object], words: Sequence[str]
+) -> str:
+    """The command that asks for this, as it is typed."""
+    said = [word for name, value in options.items() if value for word in (f"--{name}", str(value))]
+    return shlex.join(["segue", verb, *arguments, *said, *words])
+
+
+def write_page(page: Path, text: str, display: Display) -> None:
+    with atomic_file(page) as file:
+        file.write(text.encode())
+    display.say(f"Page: {page}")
+
+
+def _done(folder: Path, recipe: RunConfig) -> bool:
+    """Whether the run of this recipe is finished; a run of another recipe in its place is refused."""
+    try:
+        check_folder(folder, recipe, resume=True, overwrite=False)
+    except UserError as error:
+        raise UserError(f"{error}\nFor many runs at once: name another folder with --out.") from error
+    return (folder / "recipe.yaml").is_file() and read_run(folder).finished
