@@ -31,6 +31,7 @@ slow: $(STAMP)
 
 results: $(STAMP)
 	@$(BIN)/segue ablate all --on scenes --seeds 3 --out results/ablations --page docs/results-scenes.md
+	@$(BIN)/segue compare --on scenes --split 4-2 --seeds 3 --out results/compare --page docs/results-methods.md
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

@@ -16,7 +16,7 @@ from segue.core.config import MemoryConfig
 from segue.core.scenario import Step
 from segue.data.steps import Batch
 from segue.losses import unbiased_cross_entropy
-from segue.methods.base import About, Method, StepContext
+from segue.methods.base import About, Method, Setting, StepContext
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Config:
 
 class DFT(Method):
     Config = Config
-    about = About("Frozen but for new classifiers", "baseline", 2023)
+    about = About("Frozen but for new classifiers", "baseline", 2023, keeps="memory (optional)")
+    settings = (Setting("scenes", None, {"optim": {"lr_next": 0.2}}),)  # a single layer stands more
 
     def grow(self, step: Step) -> None:
         if not step.first:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from segue.core.config import NonNegative
 from segue.losses import Fisher
-from segue.methods.base import About
+from segue.methods.base import About, Setting
 from segue.methods.penalised import PenalisedMethod
 
 
@@ -27,6 +27,7 @@ class Config:
 class EWC(PenalisedMethod):
     Config = Config
     about = About("Elastic weight consolidation", "Kirkpatrick et al., PNAS", 2017, keeps="importance")
+    settings = (Setting("scenes", None, {"method": {"params": {"weight": 50.0}}}),)
 
     def make_importance(self) -> Fisher:
         return Fisher(self.config.alpha)

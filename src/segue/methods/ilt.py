@@ -14,7 +14,7 @@ from torch import Tensor
 from segue.core.config import NonNegative
 from segue.data.steps import Batch
 from segue.losses import cross_entropy, distillation, upsample
-from segue.methods.base import About, Method, StepContext
+from segue.methods.base import About, Method, Setting, StepContext
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Config:
 class ILT(Method):
     Config = Config
     about = About("Incremental Learning Techniques", "Michieli, Zanuttigh, ICCVW", 2019, keeps="teacher")
+    settings = (Setting("scenes", None, {"method": {"params": {"feature_weight": 1.0}}}),)
     uses_teacher = True
 
     def begin_step(self, ctx: StepContext) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from segue.core.config import NonNegative
 from segue.losses import PathIntegral
-from segue.methods.base import About
+from segue.methods.base import About, Setting
 from segue.methods.penalised import PenalisedMethod
 
 
@@ -22,6 +22,7 @@ class Config:
 class PI(PenalisedMethod):
     Config = Config
     about = About("Path integral", "Zenke et al., ICML", 2017, keeps="importance")
+    settings = (Setting("scenes", None, {"method": {"params": {"weight": 5.0}}}),)
 
     def make_importance(self) -> PathIntegral:
         return PathIntegral()

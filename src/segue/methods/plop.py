@@ -40,6 +40,7 @@ class PLOP(Method):
     about = About("PLOP", "Douillard et al., CVPR", 2021, keeps="teacher")
     settings = (
         Setting("ade20k", None, {"method": {"params": {"pod_factor": 1e-3, "pod_logits_factor": 1e-5}}}),
+        Setting("scenes", None, {"method": {"params": {"pod_factor": 1e-3}}}),
     )
     uses_teacher = True
     balanced_init = True

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from segue.core.config import Count, NonNegative
 from segue.losses import RiemannianWalk
-from segue.methods.base import About
+from segue.methods.base import About, Setting
 from segue.methods.penalised import PenalisedMethod
 
 
@@ -29,6 +29,7 @@ class Config:
 class RW(PenalisedMethod):
     Config = Config
     about = About("Riemannian walk", "Chaudhry et al., ECCV", 2018, keeps="importance")
+    settings = (Setting("scenes", None, {"method": {"params": {"weight": 10.0}}}),)
 
     def make_importance(self) -> RiemannianWalk:
         return RiemannianWalk(self.config.alpha, self.config.every)

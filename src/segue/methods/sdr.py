@@ -21,7 +21,7 @@ from segue.core.scenario import Step
 from segue.data.steps import Batch
 from segue.losses import cross_entropy, unbiased_cross_entropy, unbiased_distillation, upsample
 from segue.losses.prototypes import attraction, class_sums, repulsion, sparsity
-from segue.methods.base import About, Method, StepContext
+from segue.methods.base import About, Method, Setting, StepContext
 from segue.models.segmenter import Segmenter
 
 
@@ -41,6 +41,7 @@ class SDR(Method):
     about = About(
         "Sparse, disentangled features", "Michieli, Zanuttigh, CVPR", 2021, keeps="teacher, prototypes"
     )
+    settings = (Setting("scenes", None, {"method": {"params": {"kd_weight": 10.0}}}),)
     uses_teacher = True
 
     def __init__(self, config: Config, model: Segmenter) -> None:

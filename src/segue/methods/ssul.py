@@ -53,6 +53,7 @@ class SSUL(Method):
             {"optim": {"lr_first": 5e-3, "lr_next": 5e-3, "head_factor": 10.0},
              "train": {"epochs": 100, "batch_size": 24}},
         ),
+        Setting("scenes", None, {"optim": {"lr_next": 0.2}}),  # single heads stand more
     )  # fmt: skip
     balanced_init = True
 
