@@ -30,10 +30,22 @@ CAF = [
     *("ad.norm=teacher", "ad.target=fused", "ad.excitation=frozen"),
 ]
 CAF_1000 = [*CAF, "ad_weight=1000.0", "modality_dropout=0.0"]
+MEMORY = ["memory.size=20", "memory.share=0.5"]
 PARAMS: dict[str, list[str]] = {
     "finetune": [],
     "joint": [],
     "mib": ["kd_weight=10.0"],
+    "lwf": ["kd_weight=100.0"],
+    "lwf_mc": ["kd_weight=10.0"],
+    "ilt": ["kd_weight=100.0", "feature_weight=100.0"],
+    "ewc": ["weight=500.0", "alpha=0.9"],
+    "pi": ["weight=500.0"],
+    "rw": ["weight=100.0", "alpha=0.9", "every=10"],
+    "sdr": ["kd_weight=100.0", "matching=0.01", "attraction=0.001", "repulsion=0.001", "sparsity=0.001"],
+    "plop": ["pod_factor=0.01", "pod_logits_factor=0.0005", "median=fixed"],
+    "incseg": ["confidence=0.7", "balance=0.5", *MEMORY],
+    "dft": MEMORY,
+    "ssul": ["confidence=0.7", "saliency=null", *MEMORY],
     "caf": CAF,
     "caf-paper": [
         *(*CAF_1000, "variant=paper", "balanced=true", "gamma=literal", "gamma_max=null"),
