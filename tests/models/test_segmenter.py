@@ -244,7 +244,7 @@ def test_teacher_gives_what_the_model_gave() -> None:
 def test_teacher_hands_out_stages_on_request() -> None:
     teacher = Teacher(segmenter())
     assert teacher(pictures()).stages == []
-    stages = teacher(pictures(), stages=True).stages
+    stages = teacher(pictures(), stages=4).stages
     assert [stage.shape[1] for stage in stages] == [24, 48, 64, 96]
     assert not any(stage.is_inference() for stage in stages)
 

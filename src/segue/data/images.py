@@ -59,6 +59,19 @@ def read_mask(path: Path) -> np.ndarray:
         raise _fail(path, error) from error
 
 
+def read_grey(path: Path) -> np.ndarray:
+    """uint8 grey values, height x width."""
+    try:
+        with _open(path) as image:
+            if image.mode not in ("L", "1"):
+                raise UserError(f"{path} is of mode {image.mode}; it should be an 8-bit grey image.")
+            return np.asarray(image.convert("L"))
+    except READ_ERRORS as error:
+        if isinstance(error, UserError):
+            raise
+        raise _fail(path, error) from error
+
+
 def check_image(path: Path) -> tuple[int, int]:
     """Width and height of an image whose whole file can be decoded."""
     try:

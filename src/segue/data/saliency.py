@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from segue.core.errors import UserError
-from segue.data.images import read_mask
+from segue.data.images import read_grey
 
 SALIENT = 128
 """the least grey value of a map that counts"""
@@ -29,8 +29,9 @@ def salient_pixels(images_B3HW: Tensor) -> Tensor:
     """Whether each pixel stands out, B x H x W."""
     colour = images_B3HW.float()
     kernel = torch.tensor(BLUR, device=colour.device).repeat(3, 1, 1, 1)
-    blurred = F.conv2d(F.pad(colour, (2, 2, 0, 0), mode="reflect"), kernel, groups=3)
-    blurred = F.conv2d(F.pad(blurred, (0, 0, 2, 2), mode="reflect"), kernel.mT, groups=3)
+    with torch.autocast(colour.device.type, enabled=False):
+        blurred = F.conv2d(F.pad(colour, (2, 2, 0, 0), mode="reflect"), kernel, groups=3)
+        blurred = F.conv2d(F.pad(blurred, (0, 0, 2, 2), mode="reflect"), kernel.mT, groups=3)
     distance_BHW = (blurred - colour.mean((2, 3), keepdim=True)).norm(dim=1)
     return distance_BHW > FAR * distance_BHW.mean((1, 2), keepdim=True)
 
@@ -38,12 +39,14 @@ def salient_pixels(images_B3HW: Tensor) -> Tensor:
 def read_map(folder: Path, key: str, size: tuple[int, int]) -> np.ndarray:
     """1 where an image (height, width) is salient by its map, 0 elsewhere."""
     path = _path(folder, key)
-    values = read_mask(path)
+    values = read_grey(path)
     if values.shape != size:
         raise UserError(
             f"The saliency map {path} is {values.shape[1]} x {values.shape[0]} pixels,"
             f" but its image is {size[1]} x {size[0]}."
         )
+    if values.max() == 1:
+        raise UserError(f"The saliency map {path} holds 0 and 1: maps are grey, from 0 to 255.")
     return (values >= SALIENT).astype(np.uint8)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+from torch import nn
 
 from segue.core.config import ModelConfig, validate
 from segue.core.errors import UserError
@@ -30,7 +31,7 @@ def save_model(model: Segmenter, classes: Sequence[str], path: str | Path) -> No
     about = {
         "model": dataclasses.asdict(dataclasses.replace(model.config, weights=None, pretrained=False)),
         "layer": layer,
-        "classifier": next(name for name, kind in CLASSIFIERS.items() if type(model.classifier) is kind),
+        "classifier": _kind(model.classifier),
         "parts": list(model.classifier.sizes),
         "classes": list(classes),
     }
@@ -56,7 +57,7 @@ def load_model(path: str | Path) -> tuple[Segmenter, tuple[str, ...]]:
             model.fusion = CafLayer(
                 model.backbone.channels[-1], validate(LayerConfig, about["layer"], "layer")
             )
-        model.classifier = CLASSIFIERS[about["classifier"]](model.classifier.in_channels)
+        model.classifier = CLASSIFIERS[about.get("classifier", "linear")](model.classifier.in_channels)
         for channels in about["parts"]:
             model.classifier.grow(channels, balanced=False)
         model.load_state_dict(tensors, strict=True)
@@ -66,3 +67,10 @@ def load_model(path: str | Path) -> tuple[Segmenter, tuple[str, ...]]:
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(f"{path} does not describe its own weights: {str(error).splitlines()[0]}") from error
     return model.eval(), classes
+
+
+def _kind(classifier: nn.Module) -> str:
+    for name, kind in CLASSIFIERS.items():
+        if type(classifier) is kind:
+            return name
+    raise UserError(f"A classifier of one's own, {type(classifier).__name__}, cannot be exported.")

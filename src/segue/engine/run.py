@@ -21,7 +21,15 @@ from segue.engine.evaluate import evaluate, evaluate_by
 from segue.engine.folder import check_folder, clear_folder, identity, locked, open_folder
 from segue.engine.log import LossLog
 from segue.engine.progress import Display
-from segue.engine.runtime import derive_seed, peak_memory, pick_device, reset_peak_memory, seed_all, versions
+from segue.engine.runtime import (
+    autocast,
+    derive_seed,
+    peak_memory,
+    pick_device,
+    reset_peak_memory,
+    seed_all,
+    versions,
+)
 from segue.engine.samples import choose_samples, write_inputs, write_predictions
 from segue.engine.train import Session, train_step
 from segue.methods.base import Method, StepContext
@@ -47,7 +55,7 @@ def run(
         display.say(f"{folder} has no checkpoint to go on from: starting at the beginning.")
     method = build_method(config, where, initial_weights=starts)
     if (maps := method.saliency()) is not None:
-        data = data.with_saliency(Path(maps))
+        data = data.with_saliency(Path(maps).expanduser())
     with locked(folder):
         clear_folder(folder, everything=overwrite)
         open_folder(folder, config, data.manifest())
@@ -112,7 +120,8 @@ def _train(
     method.train()  # a run that goes on comes here from a test, a resumed one does not
     generator = torch.Generator().manual_seed(derive_seed(config.train.seed, step.index, 1))
     context = StepContext(step, data.one_pass(step.index, device), device, generator)
-    method.begin_step(context)
+    with autocast(device, config.train.precision):  # as in training
+        method.begin_step(context)
     session = Session.start(method, step, config.optim, config.train, device, generator)
     if inside is not None:
         session.load_state_dict(inside)

@@ -1,4 +1,5 @@
-"""Losses as pure functions. Pixel losses take logits at the model's stride and labels at full resolution."""
+"""Losses as pure functions, and trackers of importance. Pixel losses take logits at the model's stride and
+labels at full resolution."""
 
 from segue.losses.features import (
     attend,

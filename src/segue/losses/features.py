@@ -11,6 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from segue.losses.pixel import wide
+
 EPS = 1e-12
 PAPER_CELLS = 32 * 32
 """places of the maps (stride 16, crop 512) that the published weight of 1000 belongs to"""
@@ -27,7 +29,7 @@ def channel_attention(m_BChw: Tensor, squeeze_RC: Tensor, excite_CR: Tensor) -> 
 
 def spatial_attention(m_BChw: Tensor) -> Tensor:
     """AD_sp, eq. 6: energy over channels divided by its Frobenius norm, per image: B x 1 x h x w."""
-    energy_B1hw = _wide(m_BChw).square().sum(1, keepdim=True)
+    energy_B1hw = wide(m_BChw).square().sum(1, keepdim=True)
     norm_B111 = torch.linalg.vector_norm(energy_B1hw, dim=(1, 2, 3), keepdim=True)
     return energy_B1hw / norm_B111.clamp_min(EPS)
 
@@ -45,7 +47,7 @@ def attend(
     (1 + s a) m. Without either part both are m, the map of plain feature distillation. `detach`: a is a
     weight and no path for gradients, so moving energy about does not lower the loss.
     """
-    m_BChw = _wide(m_BChw)
+    m_BChw = wide(m_BChw)
     if form == "product":
         weighted_BChw = m_BChw if channel_BC11 is None else (1 + channel_BC11) * m_BChw
         return _energy(weighted_BChw, detach) * weighted_BChw if spatial else weighted_BChw
@@ -77,8 +79,3 @@ def attentive_distance(
 
 def _energy(m_BChw: Tensor, detach: bool) -> Tensor:
     return spatial_attention(m_BChw.detach() if detach else m_BChw)
-
-
-def _wide(m_BChw: Tensor) -> Tensor:
-    """Squares overflow in half precision."""
-    return m_BChw.float() if m_BChw.dtype in (torch.float16, torch.bfloat16) else m_BChw

@@ -138,7 +138,7 @@ class PathIntegral(Importance):
         for name, value in _with_gradient(parameters):
             gain = value.grad * (self.previous[name] - value)
             self.gain[name].add_(torch.where(finite, gain, 0.0))
-            self.previous[name].copy_(value)
+            self.previous[name].copy_(torch.where(finite, value, self.previous[name]))
 
     @torch.no_grad()
     def end_step(self, parameters: Parameters) -> None:
@@ -175,7 +175,7 @@ class RiemannianWalk(Importance):
                 moved = self.previous[name] - value
                 energy = 0.5 * self.information.fisher[name] * moved.square() + WALK_EPS
                 self.gain[name].add_(torch.where(finite, value.grad * moved / energy, 0.0))
-                self.previous[name].copy_(value)
+                self.previous[name].copy_(torch.where(finite, value, self.previous[name]))
         self.information.update(parameters)
         self.iteration += 1
 

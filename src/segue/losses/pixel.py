@@ -22,9 +22,14 @@ IGNORE = 255
 GammaReading = Literal["logit", "ratio", "literal"]
 
 
+def wide(values: Tensor) -> Tensor:
+    """At least single precision: squares and exponentials overflow below."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
 def upsample(logits_BKhw: Tensor, size: tuple[int, int]) -> Tensor:
     """Bilinear, corners not aligned, in float32 at least."""
-    logits = logits_BKhw.float() if logits_BKhw.dtype in (torch.float16, torch.bfloat16) else logits_BKhw
+    logits = wide(logits_BKhw)
     if logits.shape[-2:] == tuple(size):
         return logits
     return F.interpolate(logits, size=tuple(size), mode="bilinear", align_corners=False)
@@ -52,8 +57,10 @@ def class_balance(labels_BHW: Tensor, num_channels: int, exponent: float) -> Ten
 
     0 leaves the classes as frequent as they are, 1 gives each that is there the same weight in all.
     """
-    counts_K = torch.bincount(labels_BHW[labels_BHW != IGNORE].long(), minlength=num_channels)
-    weights_K = counts_K.clamp_min(1).float() ** -exponent
+    rows_N = labels_BHW.masked_fill(labels_BHW == IGNORE, num_channels).flatten().long()
+    counts_K = torch.zeros(num_channels + 1, device=rows_N.device)
+    counts_K = counts_K.index_add(0, rows_N, torch.ones_like(rows_N, dtype=torch.float))[:num_channels]
+    weights_K = counts_K.clamp_min(1) ** -exponent
     return weights_K * (counts_K.sum() / (counts_K * weights_K).sum().clamp_min(1.0))
 
 

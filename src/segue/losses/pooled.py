@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from segue.losses.pixel import wide
+
 
 def pooled_strips(map_BChw: Tensor, scales: Sequence[int] = (1, 2, 4)) -> Tensor:
     """Row and column means of all tiles of a map, B x (C times sum over scales of s (h + w)).
@@ -56,12 +58,6 @@ def local_pod(
         weight = factor
         if number == len(new_maps):
             weight, new = logits_factor, fold_new_logits(new, num_old)
-        difference = pooled_strips(_square(new), scales) - pooled_strips(_square(old), scales)
+        difference = pooled_strips(wide(new).square(), scales) - pooled_strips(wide(old).square(), scales)
         total = total + weight * torch.linalg.vector_norm(difference, dim=1).mean()
     return total * (math.sqrt((num_old + num_new) / num_new) / len(new_maps))
-
-
-def _square(map_BChw: Tensor) -> Tensor:
-    """Squares overflow in half precision."""
-    wide = map_BChw.float() if map_BChw.dtype in (torch.float16, torch.bfloat16) else map_BChw
-    return wide.square()

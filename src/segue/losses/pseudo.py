@@ -12,7 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-IGNORE = 255
+from segue.losses.pixel import IGNORE
+
 BINS = 100
 LEAST_THRESHOLD = 0.001
 MedianReading = Literal["fixed", "official"]
@@ -29,38 +30,47 @@ def uncertainty(old_logits_BOHW: Tensor, num_channels: int) -> Tensor:
     return mean_BHW / (math.log(old_logits_BOHW.shape[1]) * math.log(num_channels))
 
 
-def count_uncertainty(old_logits_BOHW: Tensor, labels_BHW: Tensor, num_channels: int) -> Tensor:
-    """How many background pixels of each predicted channel fall into each bin of uncertainty: O x 100."""
+def count_uncertainty(
+    old_logits_BOHW: Tensor, labels_BHW: Tensor, num_channels: int, median: MedianReading = "fixed"
+) -> Tensor:
+    """How many background pixels of each predicted channel fall into each bin of uncertainty: O x 100.
+
+    The bins of `fixed` cover what uncertainty can be, those of `official` reach up to 1, where it never is.
+    """
     num_old = old_logits_BOHW.shape[1]
-    chosen_BHW = labels_BHW == 0
-    bins = (uncertainty(old_logits_BOHW, num_channels)[chosen_BHW] * BINS).long().clamp_max(BINS - 1)
-    cells = old_logits_BOHW.argmax(1)[chosen_BHW] * BINS + bins
-    return torch.bincount(cells, minlength=num_old * BINS).reshape(num_old, BINS)
+    share_BHW = uncertainty(old_logits_BOHW, num_channels) / bin_range(num_old, num_channels, median)
+    bins_BHW = (share_BHW * BINS).long().clamp(0, BINS - 1)
+    cells_N = (old_logits_BOHW.argmax(1) * BINS + bins_BHW)[labels_BHW == 0]
+    return torch.bincount(cells_N, minlength=num_old * BINS).reshape(num_old, BINS)
 
 
-def thresholds(counts_ON: Tensor, median: MedianReading = "fixed") -> Tensor:
+def bin_range(num_old: int, num_channels: int, median: MedianReading) -> float:
+    """Where the last bin ends."""
+    return 1 / (num_old * math.log(num_channels)) if median == "fixed" else 1.0
+
+
+def thresholds(counts_ON: Tensor, num_channels: int, median: MedianReading = "fixed") -> Tensor:
     """The median uncertainty of every channel, at least 0.001, which is also that of a channel never seen.
 
     `fixed`: the median, interpolated inside its bin. `official`: as released, where the running sum adds
     numbers of bins instead of counts, and rounding shifts three bins: seldom right unless the first bin holds
     half of the pixels; else mostly infinite, so that every answer is accepted.
     """
+    edge_N = torch.arange(BINS, device=counts_ON.device) / BINS
     if median == "fixed":
-        bins_N = torch.arange(BINS, device=counts_ON.device)
-        edge_N, before_ON = bins_N / BINS, counts_ON.cumsum(1) - counts_ON
+        inside_ON, before_ON = counts_ON, counts_ON.cumsum(1) - counts_ON
     else:
-        bins_N = torch.tensor([int(i / BINS * BINS) for i in range(BINS)], device=counts_ON.device)
-        edge_N = torch.arange(BINS, device=counts_ON.device) / BINS
+        inside_ON = counts_ON[:, [int(i / BINS * BINS) for i in range(BINS)]]
         before_ON = ((edge_N * BINS).cumsum(0) - edge_N * BINS).expand(len(counts_ON), BINS)
-    half_O1, inside_ON = counts_ON.sum(1, keepdim=True) / 2, counts_ON[:, bins_N]
+    half_O1 = counts_ON.sum(1, keepdim=True) / 2
     hit_ON = (before_ON <= half_O1) & (half_O1 <= before_ON + inside_ON)
     # without a hit the search ends after the last bin
     first_O1 = torch.where(hit_ON.any(1), hit_ON.int().argmax(1), BINS - 1)[:, None]
     before_O1 = torch.where(hit_ON.any(1, keepdim=True), before_ON.gather(1, first_O1), edge_N.sum() * BINS)
     share_O1 = (half_O1 - before_O1) / inside_ON.gather(1, first_O1)
     found_O = (edge_N[first_O1] + share_O1 / BINS).squeeze(1)
-    seen_O = counts_ON.sum(1) > 0
-    return torch.where(seen_O, found_O, 0.0).clamp_min(LEAST_THRESHOLD)
+    found_O = torch.where(counts_ON.sum(1) > 0, found_O, 0.0)
+    return (found_O * bin_range(len(counts_ON), num_channels, median)).clamp_min(LEAST_THRESHOLD)
 
 
 def pseudo_labels(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from segue.core.scenario import Step
@@ -42,8 +43,9 @@ class PenalisedMethod(Method):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         terms = {"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}
-        if self.penalises:  # shown, not differentiated
-            terms["penalty"] = self.config.weight * self.importance.penalty(self.tracked()).detach()
+        if self.penalises:
+            with torch.no_grad():  # shown, not differentiated
+                terms["penalty"] = self.config.weight * self.importance.penalty(self.tracked())
         return terms
 
     def after_backward(self) -> None:

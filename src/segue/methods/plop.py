@@ -57,18 +57,19 @@ class PLOP(Method):
         self.step = ctx.step
         if self.teacher is None:
             return
+        channels, median = ctx.step.num_channels, self.config.median
         counts = torch.zeros(ctx.step.num_old, BINS, dtype=torch.long, device=ctx.device)
         for batch in ctx.loader:
             old_logits = upsample(self.teacher(batch.images).logits, batch.labels.shape[-2:])
-            counts = counts + count_uncertainty(old_logits, batch.labels, ctx.step.num_channels)
-        self.thresholds.copy_(thresholds(counts, self.config.median))
+            counts = counts + count_uncertainty(old_logits, batch.labels, channels, median)
+        self.thresholds.copy_(thresholds(counts, channels, median))
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         out = self.model(batch.images)
         if self.teacher is None:
             return {"ce": cross_entropy(out.logits, batch.labels)}
         config, step = self.config, self.step
-        old = self.teacher(batch.images, stages=True)
+        old = self.teacher(batch.images, stages=STAGES)
         old_logits = upsample(old.logits, batch.labels.shape[-2:])
         labels, kept = pseudo_labels(batch.labels, old_logits, self.thresholds, step.num_channels)
         distance = local_pod(

@@ -32,8 +32,11 @@ class Config:
     matching: NonNegative = 1e-2
     """weight of the distance between the mean features of old classes and their prototypes"""
     attraction: NonNegative = 1e-3
+    """weight of the distance of features to the prototype of their class"""
     repulsion: NonNegative = 1e-3
+    """weight of the nearness of classes to each other"""
     sparsity: NonNegative = 1e-3
+    """weight of the number of active channels"""
 
 
 class SDR(Method):
@@ -47,7 +50,7 @@ class SDR(Method):
     def __init__(self, config: Config, model: Segmenter) -> None:
         super().__init__(config, model)
         self.register_buffer("prototypes", torch.zeros(0, model.backbone.channels[-1]))
-        self.register_buffer("counts", torch.zeros(0))
+        self.register_buffer("counts", torch.zeros(0, dtype=torch.long))
 
     def grow(self, step: Step) -> None:
         super().grow(step)
@@ -78,7 +81,7 @@ class SDR(Method):
         """The constraints of every step, on the classes that are labelled or that the teacher sees."""
         config = self.config
         return {
-            "attraction": config.attraction * attraction(z, labels, self.prototypes),
+            "attraction": config.attraction * attraction(z, labels, self.prototypes, self.counts > 0),
             "repulsion": config.repulsion * repulsion(z, labels, len(self.counts)),
             "sparsity": config.sparsity * sparsity(z, labels, len(self.counts)),
         }
@@ -99,7 +102,7 @@ class SDR(Method):
             dist.all_reduce(sums)
             dist.all_reduce(counts)
         counts[0] = 0
-        total = self.counts + counts
+        total = self.counts + counts.long()
         moved = (sums - counts[:, None] * self.prototypes) / total.clamp_min(1)[:, None]
         self.prototypes.add_(torch.where(counts[:, None] > 0, moved, 0.0))
         self.counts.copy_(total)

@@ -5,8 +5,9 @@ more stands for the unknown: pixels of the background that stand out (by a salie
 yet. New classes start as copies of it, and at test time it counts as background. What the frozen classifiers
 are sure of on the background becomes a label. An optional memory of old images makes it SSUL-M.
 
-Two simplifications: the frozen model is its own teacher (its old classes cannot change), so no second model
-is run; and the background's head is frozen with the rest, where the authors train it at a rate of 1/10,000.
+Simplifications: the frozen model is its own teacher (its old classes cannot change), so no second model is
+run and the unknown as it was has no say in what is sure; the background's head is frozen with the rest, where
+the authors train it at a rate of 1/10,000; the rate does not warm up.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ class SSUL(Method):
             "voc",
             None,
             {"optim": {"lr_first": 1e-3, "lr_next": 1e-3, "head_factor": 10.0},
-             "train": {"epochs": 50, "batch_size": 32}},
+             "train": {"epochs": 50, "batch_size": 32, "crop": 513}},
         ),
         Setting(
             "ade20k",
             None,
             {"optim": {"lr_first": 5e-3, "lr_next": 5e-3, "head_factor": 10.0},
-             "train": {"epochs": 100, "batch_size": 24}},
+             "train": {"epochs": 100, "batch_size": 24, "crop": 513}},
         ),
         Setting("scenes", None, {"optim": {"lr_next": 0.2}}),  # single heads stand more
     )  # fmt: skip
@@ -78,8 +79,8 @@ class SSUL(Method):
         self.step = ctx.step
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        h = self.model(batch.images).features["h"]
-        scores = upsample(self.model.classifier.scores(h), batch.labels.shape[-2:])
+        scores = self.model.classifier.scores(self.model.refined(batch.images))
+        scores = upsample(scores, batch.labels.shape[-2:])
         return {"bce": binary_cross_entropy(scores, self.relabelled(batch, scores.detach()))}
 
     def relabelled(self, batch: Batch, scores: Tensor) -> Tensor:

@@ -92,9 +92,10 @@ class UnknownClassifier(nn.Module):
 
 def fold_unknown(scores_BUhw: Tensor) -> Tensor:
     """The probability of the unknown, the last channel, added to background's; the others as they are."""
-    probability_B2hw = scores_BUhw[:, [0, -1]].float().sigmoid()
-    background_B1hw = probability_B2hw.sum(1, keepdim=True).clamp(1e-6, 1 - 1e-6).logit()
-    return torch.cat([background_B1hw, scores_BUhw[:, 1:-1].float()], dim=1)
+    scores_BUhw = scores_BUhw.float()
+    probability_B1hw = scores_BUhw[:, :1].sigmoid() + scores_BUhw[:, -1:].sigmoid()
+    background_B1hw = probability_B1hw.clamp(1e-6, 1 - 1e-6).logit()
+    return torch.cat([background_B1hw, scores_BUhw[:, 1:-1]], dim=1)
 
 
 CLASSIFIERS = {"linear": GrowingClassifier, "unknown": UnknownClassifier}

@@ -51,6 +51,7 @@ class Segmenter(nn.Module):
     def grow(self, step: Step, balanced: bool) -> None:
         """Add the channels of a step; the first step brings background too."""
         self.classifier.grow(len(step.new) + int(step.first), balanced)
+        self.classifier.to(self.mean.device)
 
     def encode(self, images_B3HW: Tensor) -> list[Tensor]:
         return self.backbone((images_B3HW.float() - self.mean) / self.std)
@@ -65,10 +66,15 @@ class Segmenter(nn.Module):
         features = {"z": stages[-1], "z_fused": z_fused, "h": h}
         return Output(self.classifier(h), features, stages)
 
+    def refined(self, images_B3HW: Tensor) -> Tensor:
+        """h alone, for a method that classifies it in its own way."""
+        return self.refiner(self.fuse(self.encode(images_B3HW)[-1]))
+
     def freeze(self, module: nn.Module) -> None:
         """No gradients and no statistics for a part, whatever mode the whole is put in."""
         module.requires_grad_(False)
-        self._frozen.append(module)
+        if module not in self._frozen:
+            self._frozen.append(module)
         module.eval()
 
     def freeze_stages(self, count: int) -> None:
@@ -95,10 +101,11 @@ class Teacher:
     def __init__(self, model: Segmenter) -> None:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
 
-    def __call__(self, images_B3HW: Tensor, stages: bool = False) -> Output:
-        """One pass; the maps of all encoder stages are handed out only on request."""
+    def __call__(self, images_B3HW: Tensor, stages: int = 0) -> Output:
+        """One pass; the maps of the last few encoder stages are handed out on request."""
         with torch.inference_mode():
             out = self.model(images_B3HW)
         # clones made outside inference mode are ordinary tensors, which autograd may keep
         features = {name: tensor.clone() for name, tensor in out.features.items()}
-        return Output(out.logits.clone(), features, [stage.clone() for stage in out.stages] if stages else [])
+        chosen = out.stages[len(out.stages) - stages :]
+        return Output(out.logits.clone(), features, [stage.clone() for stage in chosen])
