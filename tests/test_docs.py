@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from segue.ablate import ablate
+from segue.compare import compare_methods
 from segue.core.config import differences, read_back
 from segue.core.metrics import RunScores, run_scores
 from segue.core.records import read_run
@@ -51,6 +52,16 @@ def test_page_of_ablations_is_made_from_the_records(tmp_path: Path, monkeypatch:
     quiet = Console(file=io.StringIO())
     ablate(["all"], "scenes", seeds=3, out=Path("results/ablations"), page=page, console=quiet)
     assert page.read_text(encoding="utf-8") == (ROOT / "docs" / "results-scenes.md").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_page_of_methods_is_made_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("segue.many_runs.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}"))
+    page, quiet = tmp_path / "page.md", Console(file=io.StringIO())
+    compare_methods(["all"], "scenes", "4-2", seeds=3, out=Path("results/compare"), page=page, console=quiet)
+    assert page.read_text(encoding="utf-8") == (ROOT / "docs" / "results-methods.md").read_text(
         encoding="utf-8"
     )
 

@@ -17,7 +17,7 @@ COSTS_CAPTION = "time, memory: relative to fine-tuning, by 'segue bench methods'
 def methods() -> RenderableType:
     """Each method with its paper, what it keeps between steps, and what it costs (a dash: not measured)."""
     costs, table = read_costs().methods, Table(box=None, pad_edge=False)
-    for title in ("method", "paper"):
+    for title in ("method", "what it is"):
         table.add_column(title, no_wrap=True)
     table.add_column("keeps between steps")
     for title in ("time", "memory"):
@@ -25,7 +25,8 @@ def methods() -> RenderableType:
     for name in plugins.names("method"):
         about, cost = plugins.find("method", name).about, costs.get(name)
         figures = (f"{cost.time:.2f}", f"{cost.memory:.2f}") if cost is not None else ("-", "-")
-        table.add_row(name, f"{about.paper} {about.year}", about.keeps, *figures)
+        paper = Text.assemble(about.title, (f"\n{about.paper} {about.year}", "dim"))
+        table.add_row(name, paper, about.keeps, *figures)
     return Group(table, Text(COSTS_CAPTION, style="dim"))
 
 

@@ -40,7 +40,7 @@ PARAMS: dict[str, list[str]] = {
     "ilt": ["kd_weight=100.0", "feature_weight=100.0"],
     "ewc": ["weight=5.0", "alpha=0.9"],
     "pi": ["weight=5.0"],
-    "rw": ["weight=5.0", "alpha=0.9", "every=10"],
+    "rw": ["weight=5.0", "alpha=0.9", "every=2"],
     "sdr": ["kd_weight=100.0", "matching=0.01", "attraction=0.001", "repulsion=0.001", "sparsity=0.001"],
     "plop": ["pod_factor=0.01", "pod_logits_factor=0.0005", "median=fixed"],
     "incseg": ["confidence=0.7", "balance=0.5", *MEMORY],
