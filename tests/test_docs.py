@@ -44,6 +44,25 @@ def test_choices_in_the_docs_are_those_of_the_records() -> None:
     assert block is not None and block[1].strip() == markdown_tables(runs, costs=False).strip()
 
 
+def test_memory_in_the_docs_is_that_of_the_records() -> None:
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    block = re.search(r"<!-- results:compare-memory -->\n(.*?)<!-- /results:compare-memory -->", text, re.S)
+    without, kept = (
+        ROOT / "results" / "compare" / "scenes-4-2-overlapped",
+        ROOT / "results" / "compare-memory",
+    )
+    folders = [
+        folder
+        for method in ("dft", "ssul", "incseg")
+        for folder in (*sorted(without.glob(f"{method}-s*")), *sorted(kept.glob(f"{method}-*")))
+    ]
+    assert len(folders) == 18
+    assert (
+        block is not None
+        and block[1].strip() == markdown_tables([*map(read_run, folders)], costs=False).strip()
+    )
+
+
 def test_page_of_ablations_is_made_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is run: every record is there and fits the recipes of today, or this test fails."""
     monkeypatch.chdir(ROOT)

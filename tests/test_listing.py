@@ -45,7 +45,12 @@ def test_caption_is_one_line_that_says_where_the_figures_are_from():
 
 
 def test_many_methods_with_long_words_fit(monkeypatch):
-    about = About("Incremental Learning Techniques", "Michieli, Zanuttigh, ICCVW", 2019, keeps="teacher, prototypes, memory (optional)")
+    about = About(
+        "Incremental Learning Techniques",
+        "Michieli, Zanuttigh, ICCVW",
+        2019,
+        keeps="teacher, prototypes, memory (optional)",
+    )
     names = [f"method{i:02d}" for i in range(15)]
     costs = Costs("", {}, "", 1, {name: Cost(12.5, 10.0, 100.0, 10.0) for name in names[1:]})
     monkeypatch.setattr(listing, "read_costs", lambda: costs)

@@ -80,6 +80,15 @@ def test_type_and_range_of_the_images_do_not_count() -> None:
     assert differing == 0  # a power of two: the same roundings
 
 
+def test_half_precision_around_it_does_not_count() -> None:
+    images = torch.full((1, 3, 16, 16), 200.0)
+    images[0, :, 4:8, 4:8] = 200.4  # one number for both in bfloat16
+    expected = salient_pixels(images)
+    assert expected[0, 5:7, 5:7].all()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(salient_pixels(images), expected)
+
+
 # Maps from files
 
 
@@ -101,3 +110,20 @@ def test_missing_maps_are_counted(tmp_path: Path) -> None:
     check_maps(tmp_path, ["a", "a"])
     with pytest.raises(UserError, match=r"b\.png is missing \(2 of them\)"):
         check_maps(tmp_path, ["a", "b", "c"])
+
+
+def test_map_of_zeros_and_ones_is_refused(tmp_path: Path) -> None:
+    """It would be read as one in which nothing stands out."""
+    for name, values in {"bits": [[0, 1]], "dark": [[0, 0]]}.items():
+        Image.fromarray(np.array(values, dtype=np.uint8)).save(tmp_path / f"{name}.png")
+    with pytest.raises(UserError, match=r"bits\.png holds 0 and 1"):
+        read_map(tmp_path, "bits", (1, 2))
+    assert read_map(tmp_path, "dark", (1, 2)).tolist() == [[0, 0]]
+
+
+def test_map_is_grey(tmp_path: Path) -> None:
+    Image.new("RGB", (2, 1), (255, 255, 255)).save(tmp_path / "colour.png")
+    with pytest.raises(UserError, match=r"colour\.png is of mode RGB"):
+        read_map(tmp_path, "colour", (1, 2))
+    Image.new("1", (2, 1), 1).save(tmp_path / "bits.png")
+    assert read_map(tmp_path, "bits", (1, 2)).tolist() == [[1, 1]]

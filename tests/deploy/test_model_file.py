@@ -14,20 +14,23 @@ from segue.core.config import ModelConfig
 from segue.core.errors import UserError
 from segue.deploy.model_file import FORMAT, load_model, save_model
 from segue.models.caf import CafLayer, LayerConfig
+from segue.models.classifier import CLASSIFIERS
 from segue.models.segmenter import Segmenter
 
 TINY = ModelConfig(backbone="tiny", head="tiny", output_stride=8)
 ABOUT = {
     "model": {"backbone": "tiny", "head": "tiny", "output_stride": 8},
     "layer": None,
+    "classifier": "linear",
     "parts": [2, 1],
     "classes": ["background", "a", "b"],
 }
 
 
-def a_model(layer: LayerConfig | None = None) -> Segmenter:
+def a_model(layer: LayerConfig | None = None, classifier: str = "linear") -> Segmenter:
     torch.manual_seed(0)
     model = Segmenter(TINY)
+    model.classifier = CLASSIFIERS[classifier](model.classifier.in_channels)
     if layer is not None:
         model.fusion = CafLayer(model.backbone.channels[-1], layer)
     for channels in ABOUT["parts"]:
@@ -49,7 +52,15 @@ def a_model(layer: LayerConfig | None = None) -> Segmenter:
     ],
 )
 def test_model_predicts_the_same_after_a_round_trip(layer, tmp_path):
-    model = a_model(layer)
+    round_trip(a_model(layer), tmp_path)
+
+
+def test_model_with_an_unknown_predicts_the_same_after_a_round_trip(tmp_path):
+    again = round_trip(a_model(classifier="unknown"), tmp_path)
+    assert again.classifier.sizes == (2, 1)
+
+
+def round_trip(model: Segmenter, tmp_path: Path) -> Segmenter:
     save_model(model, ABOUT["classes"], tmp_path / "sub" / "model.safetensors")
     torch.manual_seed(99)
     again, classes = load_model(tmp_path / "sub" / "model.safetensors")
@@ -59,6 +70,7 @@ def test_model_predicts_the_same_after_a_round_trip(layer, tmp_path):
         expected, found = model(images).logits, again(images).logits
     assert found.shape == (2, 3, 5, 4) and torch.allclose(found, expected, atol=1e-6)
     assert expected.std() > 0.01, "not one value everywhere"
+    return again
 
 
 def test_file_is_plain_safetensors_that_names_no_weights_to_fetch(tmp_path):
@@ -84,6 +96,22 @@ def test_file_written_by_hand_is_read(tmp_path):
     assert load_model(write(tmp_path / "m", ABOUT))[1] == ("background", "a", "b")
 
 
+def test_file_that_names_no_classifier_has_a_plain_one(tmp_path):
+    about = {key: value for key, value in ABOUT.items() if key != "classifier"}
+    assert type(load_model(write(tmp_path / "m", about))[0].classifier) is CLASSIFIERS["linear"]
+
+
+def test_classifier_of_ones_own_is_not_written(tmp_path):
+    class Mine(CLASSIFIERS["linear"]):
+        pass
+
+    model = a_model()
+    model.classifier.__class__ = Mine
+    with pytest.raises(UserError, match="A classifier of one's own, Mine, cannot be exported"):
+        save_model(model, ABOUT["classes"], tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("about", "message"),
     [
@@ -95,6 +123,8 @@ def test_file_written_by_hand_is_read(tmp_path):
         ({**ABOUT, "layer": {}}, "does not describe its own weights"),
         ({**ABOUT, "parts": [2, 2]}, "does not describe its own weights"),
         ({**ABOUT, "parts": 3}, "does not describe its own weights"),
+        ({**ABOUT, "classifier": "unknown"}, "does not describe its own weights"),
+        ({**ABOUT, "classifier": "cubic"}, "'cubic'"),
         ({key: value for key, value in ABOUT.items() if key != "classes"}, "'classes'"),
     ],
 )

@@ -76,7 +76,8 @@ def test_caption_says_what_the_numbers_are(table):
     assert sheet.title == "Methods: shapes, split 1-1, 2 steps, overlapped"
     assert "In percent" in text and "background is left out" in text and "Joint is trained once" in text
     assert "Mean ± standard deviation of 2 seeds." in text
-    assert "* Runs that are not finished: lwf (2 of 2), joint (1 of 2)." in text
+    assert sheet.caption[-1] == "* Runs that are not finished: lwf (2 of 2), joint (1 of 2)."
+    assert "lwf-0" not in text, "one line for all of them"
     whole = MethodTable(SETTING, 1, {"joint": table.runs["joint"]})
     assert (
         "One seed." in methods_sheet(whole).caption[0] and "not finished" not in methods_sheet(whole).caption

@@ -58,9 +58,8 @@ def class_balance(labels_BHW: Tensor, num_channels: int, exponent: float) -> Ten
     0 leaves the classes as frequent as they are, 1 gives each that is there the same weight in all.
     """
     rows_N = labels_BHW.masked_fill(labels_BHW == IGNORE, num_channels).flatten().long()
-    counts_K = torch.zeros(num_channels + 1, device=rows_N.device)
-    counts_K = counts_K.index_add(0, rows_N, torch.ones_like(rows_N, dtype=torch.float))[:num_channels]
-    weights_K = counts_K.clamp_min(1) ** -exponent
+    counts_K = rows_N.new_zeros(num_channels + 1).index_add(0, rows_N, torch.ones_like(rows_N))[:num_channels]
+    weights_K = counts_K.clamp_min(1).float() ** -exponent
     return weights_K * (counts_K.sum() / (counts_K * weights_K).sum().clamp_min(1.0))
 
 

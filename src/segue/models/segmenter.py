@@ -107,5 +107,5 @@ class Teacher:
             out = self.model(images_B3HW)
         # clones made outside inference mode are ordinary tensors, which autograd may keep
         features = {name: tensor.clone() for name, tensor in out.features.items()}
-        chosen = out.stages[len(out.stages) - stages :]
+        chosen = out.stages[-stages:] if stages else []
         return Output(out.logits.clone(), features, [stage.clone() for stage in chosen])
