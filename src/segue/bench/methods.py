@@ -118,7 +118,7 @@ def bench_methods(
 
 
 def kept_bytes(method: Method) -> int | None:
-    """What stands beside the model between steps: the method's state, as checkpoints hold it, and its teacher.
+    """What stands beside the model between steps: the method's state in a checkpoint, and its teacher.
 
     None for an offline method, which keeps images. Nor are the images of a memory counted.
     """
