@@ -132,6 +132,11 @@ def train_step(
             return session.epoch.means()
         except BadLoss as error:
             raise _diverged(error, step, session.iteration, total) from error
+        except torch.cuda.OutOfMemoryError as error:
+            raise UserError(
+                f"The device has not enough memory for step {step.index}. Likely fixes: a larger"
+                " train.accumulate, or a smaller train.batch_size or train.crop."
+            ) from error
 
 
 def update(session: Session, batch: Batch, clip: float | None, config: TrainConfig) -> dict[str, Tensor]:
