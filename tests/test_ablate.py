@@ -179,7 +179,7 @@ def test_a_table_is_run_once_shown_and_never_run_again(segue, tmp_path):
     assert (code, error) == (0, "")
     names = ("caf-ad-bkd-s0", "caf-ad-bkd-h-s0", "caf-ad-bkd-z-s0")
     folders = [f"out/scenes-2-1-overlapped/{name}" for name in names]
-    assert segue.runs == folders and "3 runs to do, 0 are done" in first
+    assert segue.runs == folders and "Runs to do: 3; done: 0." in first
     for label, paper in {
         "z + h": ["57.2", "15.5", "46.7"],
         "h": ["56.2", "15.2", "45.9"],
@@ -197,7 +197,7 @@ def test_a_table_is_run_once_shown_and_never_run_again(segue, tmp_path):
         shutil.rmtree(tmp_path / folder / "checkpoints")
         os.unlink(tmp_path / folder / "scenario.json")
     code, second, _ = segue(*words)
-    assert code == 0 and segue.runs == [] and "runs to do" not in second
+    assert code == 0 and segue.runs == [] and "Runs to do" not in second
     assert [cells(second, label) for label in ("z + h", "h", "z")] == [
         cells(first, label) for label in ("z + h", "h", "z")
     ]
@@ -209,7 +209,7 @@ def test_a_table_is_run_once_shown_and_never_run_again(segue, tmp_path):
     (tmp_path / folders[1] / "steps" / "1.json").unlink()
     assert not read_run(tmp_path / folders[1]).finished
     code, third, _ = segue(*words, "train.save_seconds=5")
-    assert segue.runs == [folders[1]] and "1 runs to do, 2 are done" in third and code == 0
+    assert segue.runs == [folders[1]] and "Runs to do: 1; done: 2." in third and code == 0
 
 
 def test_row_that_fails_does_not_take_the_others_with_it(segue, tmp_path, monkeypatch):

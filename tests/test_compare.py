@@ -70,7 +70,7 @@ def test_methods_are_run_once_shown_and_never_run_again(segue, tmp_path, monkeyp
     code, first, error = segue(*words)
     assert (code, error) == (0, "")
     folders = [f"{FOLDER}/{name}" for name in ("finetune-s0", "finetune-s1", "joint-s0", "joint-s1")]
-    assert segue.runs == folders and "4 runs to do, 0 are done. All are kept in" in first
+    assert segue.runs == folders and "Runs to do: 4; done: 0. All are kept in" in first
     assert [read_run(tmp_path / folder).steps[0].seed for folder in folders] == [0, 1, 0, 1]
     found = rows(first)
     assert list(found) == ["finetune", "joint"] and found["joint"][6] == "-"
@@ -92,12 +92,12 @@ def test_methods_are_run_once_shown_and_never_run_again(segue, tmp_path, monkeyp
         before = page.read_text()
         page.unlink()
         code, second, _ = segue(*words)
-    assert code == 0 and "runs to do" not in second and rows(second) == found and page.read_text() == before
+    assert code == 0 and "Runs to do" not in second and rows(second) == found and page.read_text() == before
 
     # a run that is not finished is run again, and only that one
     (tmp_path / folders[1] / "steps" / "1.json").unlink()
     code, third, _ = segue(*words)
-    assert code == 0 and segue.runs == [folders[1]] and "1 runs to do, 3 are done" in third
+    assert code == 0 and segue.runs == [folders[1]] and "Runs to do: 1; done: 3." in third
 
     # another recipe in their place is refused before anything is run
     code, _, error = segue(*words, "optim.lr_next=0.5")
@@ -247,3 +247,24 @@ def test_remarks_stand_on_the_page(segue, tmp_path):
     assert text.endswith("\n\n* **finetune**: Forgets all.\n* **mine**: My own.\n")
     remarks.unlink()
     assert segue(*words)[0] == 0 and "paper" not in page.read_text() and "Forgets" not in page.read_text()
+
+
+def test_changed_method_file_is_not_taken_for_done(segue, tmp_path):
+    mine = own_method(tmp_path / "mine.py")
+    words = (*HERE, "--methods", mine, "--out", tmp_path / "out", *SHORT)
+    assert segue(*words)[0] == 0 and len(segue.runs) == 1
+    assert segue(*words)[0] == 0 and segue.runs == []
+    own_method(mine, '"ce": cross', '"ce": 2 * cross')
+    code, _, error = segue(*words)
+    assert code == 2 and segue.runs == [] and "method file" in error and "--out" in error
+
+
+@pytest.mark.parametrize("verb", [HERE, ("ablate", "layers", "--on", "scenes")])
+def test_page_that_is_a_folder_is_refused_before_anything_is_run(verb, segue, tmp_path, planned):
+    code, _, error = segue(*verb, "--out", tmp_path / "out", "--page", tmp_path, *SHORT)
+    assert code == 2 and planned == [] and "is a folder" in error
+
+
+def test_unknown_device_is_refused_before_anything_is_run(segue, tmp_path, planned):
+    code, shown, _ = segue(*HERE, "--out", tmp_path / "out", "--device", "nope", *SHORT)
+    assert code == 2 and planned == [] and "Runs to do" not in shown

@@ -14,7 +14,7 @@ from segue.core.remarks import read_remarks
 from segue.engine.folder import plain_name
 from segue.engine.progress import Display
 from segue.engine.recipe import resolve
-from segue.many_runs import command_line, run_missing, setting_text, started_runs, write_page
+from segue.many_runs import check_page, command_line, run_missing, setting_text, started_runs, write_page
 from segue.report import MethodTable, methods_page, methods_table
 
 REMARKS = "remarks.yaml"
@@ -36,6 +36,7 @@ def compare_methods(
     """Run methods, named or `all`, with seeds 0, 1, ... on the same scenario."""
     console = console or Console()
     _check_words(words)
+    check_page(page)
     recipes = {
         label: [resolve(name, dataset, split, mode, [*words, f"train.seed={seed}"]) for seed in range(seeds)]
         for label, name in _chosen(methods).items()

@@ -10,9 +10,11 @@ from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.records import RunRecord, atomic_file, read_run
 from segue.engine.build import build_data
-from segue.engine.folder import check_folder
+from segue.engine.checkpoint import CheckpointStore
+from segue.engine.folder import check_folder, identity
 from segue.engine.grid import Job, run_all
 from segue.engine.progress import Display
+from segue.engine.runtime import pick_device
 
 
 def run_missing(plan: Mapping[Path, RunConfig], out: Path, device: str, display: Display) -> UserError | None:
@@ -21,8 +23,9 @@ def run_missing(plan: Mapping[Path, RunConfig], out: Path, device: str, display:
     jobs = [Job(recipe, place, resume=True) for place, recipe in plan.items() if not _done(place, recipe)]
     if not jobs:
         return None
-    display.say(f"{len(jobs)} runs to do, {len(plan) - len(jobs)} are done. All are kept in {out}.")
+    pick_device(device)
     build_data(jobs[0].config, display)  # bad data or a bad split: say it once
+    display.say(f"Runs to do: {len(jobs)}; done: {len(plan) - len(jobs)}. All are kept in {out}.")
     try:
         run_all(jobs, device, display, keep_going=True)
     except UserError as error:
@@ -49,6 +52,12 @@ def command_line(
     return shlex.join(["segue", verb, *arguments, *said, *words])
 
 
+def check_page(page: Path | None) -> None:
+    """Said before hours of training, not after."""
+    if page is not None and page.exists() and not page.is_file():
+        raise UserError(f"{page} is a folder: name the file to write, such as {page / 'page.md'}.")
+
+
 def write_page(page: Path, text: str, display: Display) -> None:
     with atomic_file(page) as file:
         file.write(text.encode())
@@ -59,6 +68,8 @@ def _done(folder: Path, recipe: RunConfig) -> bool:
     """Whether the run of this recipe is finished; a run of another recipe in its place is refused."""
     try:
         check_folder(folder, recipe, resume=True, overwrite=False)
+        if recipe.method.name.endswith(".py"):  # the file may have changed since: then its checkpoints say so
+            CheckpointStore(folder, identity(recipe)).resume_point(lambda _: None)
     except UserError as error:
         raise UserError(f"{error}\nFor many runs at once: name another folder with --out.") from error
     return (folder / "recipe.yaml").is_file() and read_run(folder).finished

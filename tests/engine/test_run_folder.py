@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -351,3 +352,20 @@ def test_resume_without_checkpoints_says_so(tmp_path: Path, finished: Callable[[
     run(recipe("finetune"), folder, resume=True, display=Display(Console(file=said, width=300)))
     assert "no checkpoint to go on from" in said.getvalue()
     assert_equal_runs(folder, finished("finetune"))
+
+
+def test_run_that_another_process_has_carried_on_is_not_trained_over(done: Path, monkeypatch) -> None:
+    """What was read before the lock was free is stale."""
+
+    @contextmanager
+    def waits(folder: Path) -> Iterator[None]:
+        (folder / "checkpoints" / "step1.safetensors").unlink()  # stands for any change
+        with locked(folder):
+            yield
+
+    monkeypatch.setattr("segue.engine.run.locked", waits)
+    before = content(done)
+    with pytest.raises(UserError, match=r"Another process has just worked in .*again"):
+        quiet_run(recipe("mib"), done, resume=True)
+    del before["checkpoints/step1.safetensors"]
+    assert content(done) == before

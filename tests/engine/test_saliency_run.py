@@ -78,3 +78,22 @@ def test_map_of_another_size_is_named(tmp_path: Path) -> None:
         Image.new("L", (8, 16)).save(path)
     with pytest.raises(UserError, match=r"is 8 x 16 pixels, but its image is 32 x 32"):
         run(recipe(f"method.params.saliency={maps}"), tmp_path / "run", display=Display(quiet=True))
+
+
+@pytest.mark.parametrize("bad", ["colour", "empty", "nowhere"])
+def test_bad_maps_are_named_before_training(bad: str, tmp_path: Path) -> None:
+    maps = write_maps(tmp_path / "maps")
+    last = max(maps.iterdir())
+    if bad == "colour":
+        Image.new("RGB", (32, 32)).save(last)
+    elif bad == "empty":
+        last.write_bytes(b"")
+    words = {
+        "colour": f"{last} is of mode RGB",
+        "empty": f"{last} is not an image",
+        "nowhere": "There is no folder",
+    }
+    folder = tmp_path / "gone" if bad == "nowhere" else maps
+    with pytest.raises(UserError, match=words[bad]):
+        run(recipe(f"method.params.saliency={folder}"), tmp_path / "run", display=Display(quiet=True))
+    assert not (tmp_path / "run").exists()

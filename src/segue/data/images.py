@@ -61,15 +61,23 @@ def read_mask(path: Path) -> np.ndarray:
 
 def read_grey(path: Path) -> np.ndarray:
     """uint8 grey values, height x width."""
+    check_grey(path)
     try:
         with _open(path) as image:
-            if image.mode not in ("L", "1"):
-                raise UserError(f"{path} is of mode {image.mode}; it should be an 8-bit grey image.")
             return np.asarray(image.convert("L"))
     except READ_ERRORS as error:
-        if isinstance(error, UserError):
-            raise
         raise _fail(path, error) from error
+
+
+def check_grey(path: Path) -> None:
+    """Whether a file is a grey image, by its header alone."""
+    try:
+        with _open(path) as image:
+            mode = image.mode
+    except READ_ERRORS as error:
+        raise _fail(path, error) from error
+    if mode not in ("L", "1"):
+        raise UserError(f"{path} is of mode {mode}; it should be an 8-bit grey image.")
 
 
 def check_image(path: Path) -> tuple[int, int]:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from segue.core.errors import UserError
-from segue.data.images import read_grey
+from segue.data.images import check_grey, read_grey
 
 SALIENT = 128
 """the least grey value of a map that counts"""
@@ -51,13 +51,18 @@ def read_map(folder: Path, key: str, size: tuple[int, int]) -> np.ndarray:
 
 
 def check_maps(folder: Path, keys: Iterable[str]) -> None:
-    """Every image has its map; said before anything is trained."""
-    missing = [path for path in (_path(folder, key) for key in keys) if not path.is_file()]
+    """Every image has its map, a grey image; said before anything is trained."""
+    if not folder.is_dir():
+        raise UserError(f"There is no folder {folder} of saliency maps.")
+    paths = [_path(folder, key) for key in keys]
+    missing = [path for path in paths if not path.is_file()]
     if missing:
         raise UserError(
             f"The saliency map {missing[0]} is missing ({len(missing)} of them)."
             " Without maps at all leave method.params.saliency out."
         )
+    for path in paths:
+        check_grey(path)
 
 
 def _path(folder: Path, key: str) -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from segue.core.config import MemoryConfig, RunConfig, recipe_hash
+from segue.core.errors import UserError
 from segue.core.metrics import step_scores
 from segue.core.records import RunRecord, StepRecord, TrajectoryRecord, read_record, read_run
 from segue.core.scenario import Step
@@ -49,6 +50,7 @@ def run(
     check_folder(folder, config, resume, overwrite)
     data = build_data(config, display)
     store = CheckpointStore(folder, identity(config))
+    seen = store.entries()
     point = ResumePoint() if overwrite else store.resume_point(display.say)
     starts = point.finished is None and point.inside is None
     if starts and resume and folder.exists():
@@ -57,6 +59,9 @@ def run(
     if (maps := method.saliency()) is not None:
         data = data.with_saliency(Path(maps).expanduser())
     with locked(folder):
+        if store.entries() != seen:  # while this process waited for the lock
+            raise UserError(f"Another process has just worked in {folder}: start the command again to go on.")
+        check_folder(folder, config, resume, overwrite)
         clear_folder(folder, everything=overwrite)
         open_folder(folder, config, data.manifest())
         _check_records(folder, point.finished_step)
