@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from short_runs import SHORT
 from segue.core import plugins
 from segue.core.errors import UserError
 from segue.core.records import read_run
+from segue.core.remarks import read_remarks
 from segue.engine import grid
 from segue.engine.grid import Job
 from segue.engine.train import Interrupted
@@ -268,3 +271,18 @@ def test_page_that_is_a_folder_is_refused_before_anything_is_run(verb, segue, tm
 def test_unknown_device_is_refused_before_anything_is_run(segue, tmp_path, planned):
     code, shown, _ = segue(*HERE, "--out", tmp_path / "out", "--device", "nope", *SHORT)
     assert code == 2 and planned == [] and "Runs to do" not in shown
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not os.environ.get("SEGUE_PAPER_TABLES"), reason="SEGUE_PAPER_TABLES names no file")
+def test_numbers_beside_ours_are_those_of_the_paper():
+    names = {"finetune": "FT", "lwf_mc": "LwF-MC", "mib": "MiB", "lwf": "LwF", "plop": "PLOP*", "caf": "Ours"}
+    tables = json.loads(Path(os.environ["SEGUE_PAPER_TABLES"]).read_text(encoding="utf-8"))["table1_voc"][
+        "rows"
+    ]
+    stored = Path(__file__).parents[1] / "results" / "compare" / "scenes-4-2-overlapped" / "remarks.yaml"
+    paper = read_remarks(stored, plugins.names("method")).paper
+    assert paper is not None and paper.setting.startswith("VOC 15-1 overlapped") and len(paper.rows) == 12
+    for method, numbers in paper.rows.items():
+        row = tables[names.get(method, method.upper() if len(method) < 5 else method.title())]
+        assert list(numbers) == list(row["15-1/overlapped"].values()), method
