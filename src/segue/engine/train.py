@@ -130,13 +130,8 @@ def train_step(
                     raise Interrupted
             check_weights(session.method)
             return session.epoch.means()
-        except BadLoss as error:
-            raise _diverged(error, step, session.iteration, total) from error
-        except torch.cuda.OutOfMemoryError as error:
-            raise UserError(
-                f"The device has not enough memory for step {step.index}. Likely fixes: a larger"
-                " train.accumulate, or a smaller train.batch_size or train.crop."
-            ) from error
+        except (BadLoss, torch.cuda.OutOfMemoryError) as error:
+            raise _failure(error, step, session.iteration, total) from error
 
 
 def update(session: Session, batch: Batch, clip: float | None, config: TrainConfig) -> dict[str, Tensor]:
@@ -174,7 +169,13 @@ def check_weights(method: Method) -> None:
             raise BadLoss(name, bad[0].item(), "weight")
 
 
-def _diverged(error: BadLoss, step: Step, iteration: int, total: int) -> UserError:
+def _failure(error: Exception, step: Step, iteration: int, total: int) -> UserError:
+    """What a user reads when training cannot go on."""
+    if not isinstance(error, BadLoss):
+        return UserError(
+            f"The device has not enough memory for step {step.index}. Likely fixes: a larger train.accumulate,"
+            " or a smaller train.batch_size or train.crop."
+        )
     return UserError(
         f"{error} Stopped in step {step.index} near iteration {iteration} of {total}; the last good"
         " checkpoint is kept. Likely fixes: a lower optim.lr_first or optim.lr_next, optim.clip=5, or a"
