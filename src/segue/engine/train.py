@@ -173,8 +173,8 @@ def _failure(error: Exception, step: Step, iteration: int, total: int) -> UserEr
     """What a user reads when training cannot go on."""
     if not isinstance(error, BadLoss):
         return UserError(
-            f"The device has not enough memory for step {step.index}. Likely fixes: a larger train.accumulate,"
-            " or a smaller train.batch_size or train.crop."
+            f"The device has not enough memory for step {step.index}. Likely fixes: a larger"
+            " train.accumulate, or a smaller train.batch_size or train.crop."
         )
     return UserError(
         f"{error} Stopped in step {step.index} near iteration {iteration} of {total}; the last good"
