@@ -101,7 +101,7 @@ def test_index_out_of_range(index: int) -> None:
 @pytest.mark.parametrize("classes", [6, 9, MAX_CLASSES])
 def test_every_class_occurs_and_no_other(classes: int) -> None:
     scenes = Scenes(Config(classes=classes), "train")
-    seen = np.any([scenes.check(index) for index in range(IMAGES)], axis=0)
+    seen = np.any([scenes.check(index).pixels for index in range(IMAGES)], axis=0)
     assert np.flatnonzero(seen).tolist() == [0, *range(1, classes + 1)]
     assert scenes.classes.ids == tuple(range(1, classes + 1))
 
@@ -114,15 +114,15 @@ def test_classes_hide_in_each_others_background(samples: list[Sample]) -> None:
 
 def test_max_objects_bounds_the_classes_of_an_image() -> None:
     single, many = Scenes(Config(max_objects=1), "train"), Scenes(Config(max_objects=6), "train")
-    assert {int(single.check(index)[1:].sum()) for index in range(50)} == {1}
-    assert max(int(many.check(index)[1:].sum()) for index in range(50)) > 3
+    assert {int(single.check(index).pixels[1:].astype(bool).sum()) for index in range(50)} == {1}
+    assert max(int(many.check(index).pixels[1:].astype(bool).sum()) for index in range(50)) > 3
 
 
 def test_check_agrees_with_read(scenes: Scenes, samples: list[Sample]) -> None:
     for index, sample in enumerate(samples):
-        row = scenes.check(index)
-        assert row.shape == (256,) and row.dtype == bool
-        assert np.flatnonzero(row).tolist() == np.unique(sample.mask).tolist()
+        content = scenes.check(index)
+        assert content.size == sample.mask.shape
+        assert content.pixels.tolist() == np.bincount(sample.mask.ravel(), minlength=256).tolist()
 
 
 def test_image_shows_what_the_mask_says() -> None:

@@ -78,7 +78,8 @@ def test_sample_is_the_picture_with_its_mask(voc) -> None:
 def test_check_gives_the_ids_of_the_mask(voc) -> None:
     dataset = opened(voc.root, "test")
     for index in range(3):
-        assert np.flatnonzero(dataset.check(index)).tolist() == np.unique(dataset.read(index).mask).tolist()
+        present = np.flatnonzero(dataset.check(index).pixels).tolist()
+        assert present == np.unique(dataset.read(index).mask).tolist()
 
 
 def test_bad_files_are_named(voc) -> None:
@@ -114,7 +115,7 @@ def test_doubled_name(voc) -> None:
 def test_list_that_is_no_text(voc) -> None:
     path = voc.root / "ImageSets" / "Segmentation" / "train.txt"
     path.write_bytes(b"\xff\xfe\x00\x81")
-    assert refusal(voc.root) == f"The image list {path} is not a text file."
+    assert refusal(voc.root) == f"The image list {path} is not a text file in UTF-8."
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_augmented_list_is_used_when_it_is_there(augmented) -> None:
     dataset = opened(augmented.root)
     assert dataset.keys == ("2007_1", "2010_1")
     assert np.array_equal(dataset.read(0).mask, augmented.mask(7))  # SBD's mask, not VOC's
-    assert np.flatnonzero(dataset.check(1)).tolist() == [0, 12, 255]
+    assert np.flatnonzero(dataset.check(1).pixels).tolist() == [0, 12, 255]
 
 
 def test_testing_never_uses_sbd(augmented) -> None:

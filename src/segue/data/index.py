@@ -32,7 +32,7 @@ def class_index(dataset: SegDataset, advance: Callable[[int, int], None] | None 
 
     def check(index: int) -> tuple[np.ndarray | None, str]:
         try:
-            return dataset.check(index), ""
+            return dataset.check(index).pixels > 0, ""
         except UserError as error:
             return None, str(error)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from segue.core.classes import ClassTable
-from segue.data.images import check_mask
+from segue.data.images import Content, check_mask
 
 DataSplit = Literal["train", "test"]
 
@@ -52,8 +52,8 @@ class SegDataset(ABC):
     def fingerprint(self) -> str:
         """Changes whenever the content may have changed; the class index is cached under it."""
 
-    def check(self, index: int) -> np.ndarray:
-        """The ids in one mask (a row of 256 bools), after checking that image and mask are usable."""
+    def check(self, index: int) -> Content:
+        """What is in one mask, after checking that image and mask are usable."""
         sample = self.read(index)
         names = f"The mask of {sample.key}", sample.key
         return check_mask(sample.mask, sample.image.shape[:2], self.classes, *names)

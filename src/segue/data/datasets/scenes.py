@@ -21,6 +21,7 @@ from pydantic import Field
 from segue.core.classes import ClassTable
 from segue.core.config import Count
 from segue.data.datasets.base import DataSplit, Sample, SegDataset
+from segue.data.images import Content
 
 GENERATOR_VERSION = 1
 """Raise it with any change of the pictures: results on other pictures are other results."""
@@ -117,10 +118,10 @@ class Scenes(SegDataset):
         shapes, owner, mask = self._arrange(rng)
         return Sample(self._keys[index], self._paint(rng, shapes, owner), mask)
 
-    def check(self, index: int) -> np.ndarray:
-        """The ids in one mask; the scene is arranged but not painted."""
+    def check(self, index: int) -> Content:
+        """What is in one mask; the scene is arranged but not painted."""
         _, _, mask = self._arrange(self._rng(index))
-        return np.bincount(mask.ravel(), minlength=256) > 0
+        return Content(mask.shape, np.bincount(mask.ravel(), minlength=256))
 
     def fingerprint(self) -> str:
         content = {"generator": GENERATOR_VERSION, "split": self.split, **asdict(self.config)}

@@ -6,17 +6,15 @@ do.
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from segue.core.classes import ClassTable
 from segue.core.errors import UserError
-from segue.data.datasets.base import DataSplit, Sample, SegDataset
-from segue.data.images import check_pair, read_image, read_mask
+from segue.data.datasets.base import DataSplit
+from segue.data.datasets.files import FileDataset, Pair, check_keys, read_lines
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
@@ -41,9 +39,11 @@ class Config:
     """the folder VOC2012, or one that holds VOCdevkit/VOC2012"""
     train_list: str = "auto"
     """a list in ImageSets/Segmentation; auto: train_aug if SegmentationClassAug is there too, else train"""
+    skip: str | None = None
+    """a list of files to leave out, written by `segue data check --skip-bad`"""
 
 
-class Voc(SegDataset):
+class Voc(FileDataset):
     """20 classes in alphabetical order, 0 background, 255 void."""
 
     Config = Config
@@ -63,36 +63,14 @@ class Voc(SegDataset):
         augmented = (root / "SegmentationClassAug").is_dir() and (lists / "train_aug.txt").is_file()
         name = config.train_list if config.train_list != "auto" else ("train_aug" if augmented else "train")
         uses_sbd = split == "train" and name == "train_aug"
-        self._images = root / "JPEGImages"
         self._masks = root / ("SegmentationClassAug" if uses_sbd else "SegmentationClass")
-        self._keys = read_list(lists / f"{name if split == 'train' else 'val'}.txt")
+        keys = read_list(lists / f"{name if split == 'train' else 'val'}.txt")
+        images = root / "JPEGImages"
+        pairs = (Pair(key, images / f"{key}.jpg", self._masks / f"{key}.png") for key in keys)
+        super().__init__(pairs, split, config.skip)
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return self._keys
-
-    def _paths(self, index: int) -> tuple[Path, Path]:
-        key = self._keys[index]
-        return self._images / f"{key}.jpg", self._masks / f"{key}.png"
-
-    def read(self, index: int) -> Sample:
-        image_path, mask_path = self._paths(index)
-        return Sample(self._keys[index], read_image(image_path), read_mask(mask_path))
-
-    def check(self, index: int) -> np.ndarray:
-        return check_pair(*self._paths(index), self.classes)
-
-    def fingerprint(self) -> str:
-        """Names, sizes and times of all files stand for their content: looking at them is quick."""
-        digest = hashlib.sha256(f"voc {self._masks}".encode())
-        for index in range(len(self)):
-            for path in self._paths(index):
-                try:
-                    stat = path.stat()
-                    digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-                except OSError:
-                    digest.update(f"{path.name} missing\n".encode())
-        return digest.hexdigest()
+    def mask_files(self) -> Iterable[Path]:
+        return self._masks.glob("*.png")
 
 
 def find_root(folder: Path) -> Path:
@@ -110,22 +88,9 @@ def find_root(folder: Path) -> Path:
 
 def read_list(path: Path) -> tuple[str, ...]:
     """The first word of each line, every one a plain file name without folder."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
-        raise UserError(f"The image list {path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"The image list {path} is not a text file.") from error
     # SBD's lists name files ("/JPEGImages/x.jpg /SegmentationClassAug/x.png"), VOC's name ids.
-    keys = tuple(
-        Path(line.split()[0]).stem if "/" in line else line.split()[0] for line in lines if line.strip()
-    )
-    if not keys:
-        raise UserError(f"The image list {path} is empty.")
-    if len(set(keys)) < len(keys):
-        doubled = next(key for key in keys if keys.count(key) > 1)
-        raise UserError(f"The image list {path} names '{doubled}' twice.")
-    return keys
+    words = (line.split()[0] for line in read_lines(path))
+    return check_keys([Path(word).stem if "/" in word else word for word in words], path)
 
 
 DATASET = Voc

@@ -1,0 +1,38 @@
+"""What several commands share: their options, and how a result is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="METHOD", help="A method (caf), a method file (mine.py), a recipe (my.yaml) or a run folder."
+    ),
+]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", help="Settings, such as optim.lr_next=0.001 data.root=FOLDER."),
+]
+ON = typer.Option("--on", metavar="DATASET", help="Data set: see 'segue list datasets'.")
+SPLIT = typer.Option("--split", help="15-5: 15 classes first, then 5 at a time; or 'cat,dog/person'.")
+On = Annotated[str | None, ON]
+SplitOption = Annotated[str | None, SPLIT]
+ModeOption = Annotated[str | None, typer.Option("--mode", help="overlapped, disjoint or sequential.")]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of everything random.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Runs per row, with seeds 0, 1, ...")]
+Page = Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Also write a Markdown page.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+
+
+def settings(words: list[str] | None, seed: int | None) -> list[str]:
+    return [*(words or []), *([] if seed is None else [f"train.seed={seed}"])]
+
+
+def tell(message: str) -> None:
+    Console().print(message, markup=False, highlight=False, soft_wrap=True)

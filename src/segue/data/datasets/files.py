@@ -1,0 +1,95 @@
+"""What data sets of files have in common: pairs of an image and a mask, read, checked and left out alike."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from segue.core.errors import UserError
+from segue.data.datasets.base import DataSplit, Sample, SegDataset
+from segue.data.images import Content, check_pair, read_image, read_mask
+from segue.data.skip import skipped_keys
+
+
+class Pair(NamedTuple):
+    """An image and its mask."""
+
+    key: str
+    image: Path
+    mask: Path
+
+
+class FileDataset(SegDataset):
+    """A data set whose images and masks are files. A subclass finds them; abstract."""
+
+    class_ids: np.ndarray | None = None
+    """for masks that do not hold class ids: the id of each of 256 values, -1 for one without meaning"""
+
+    def __init__(self, pairs: Iterable[Pair], split: DataSplit, skip: str | None) -> None:
+        left_out = skipped_keys(skip, self.classes.dataset, split) if skip is not None else frozenset()
+        self.pairs = tuple(pair for pair in pairs if pair.key not in left_out)
+        if not self.pairs:
+            raise UserError(f"The data set {self.classes.dataset} has no image left for '{split}'.")
+        self._keys = tuple(pair.key for pair in self.pairs)
+
+    @abstractmethod
+    def mask_files(self) -> Iterable[Path]:
+        """Every mask in the folders of this split, whether or not an image goes with it."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self._keys
+
+    def read(self, index: int) -> Sample:
+        key, image, mask = self.pairs[index]
+        values = read_mask(mask)
+        if self.class_ids is not None:
+            values = self.class_ids.astype(np.uint8)[values]
+        return Sample(key, read_image(image), values)
+
+    def check(self, index: int) -> Content:
+        _, image, mask = self.pairs[index]
+        return check_pair(image, mask, self.classes, self.class_ids)
+
+    def fingerprint(self) -> str:
+        """Names, sizes and times of all files stand for their content: looking at them is quick."""
+        ids = b"" if self.class_ids is None else self.class_ids.tobytes()
+        digest = hashlib.sha256(f"{self.classes!r}".encode() + ids)
+        for _, *paths in self.pairs:
+            for path in paths:
+                try:
+                    stat = path.stat()
+                    digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+                except OSError:
+                    digest.update(f"{path} missing\n".encode())
+        return digest.hexdigest()
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a list that are not empty, without the spaces around them."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise UserError(f"The image list {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"The image list {path} is not a text file in UTF-8.") from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def check_keys(keys: list[str], path: Path) -> tuple[str, ...]:
+    """The keys of a list: some, each once, none that leads out of its folder."""
+    if not keys:
+        raise UserError(f"The image list {path} is empty.")
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            raise UserError(f"The image list {path} names '{key}' twice.")
+        if Path(key).is_absolute() or ".." in Path(key).parts or "\0" in key:
+            raise UserError(f"The image list {path} names '{key}', which leads out of the data folder.")
+        seen.add(key)
+    return tuple(keys)

@@ -1,0 +1,39 @@
+"""The list of files that training leaves out: written by `segue data check --skip-bad`, read by data sets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from segue.core.errors import UserError
+from segue.core.records import write_json
+
+SKIP_FORMAT = "segue-skip-1"
+
+
+def write_skip_list(path: Path, dataset: str, reasons: Mapping[str, Mapping[str, str]]) -> None:
+    """`reasons[split][key]`: why an image cannot be used."""
+    write_json(path, {"format": SKIP_FORMAT, "dataset": dataset, "skip": reasons})
+
+
+def skipped_keys(path: str | Path, dataset: str, split: str) -> frozenset[str]:
+    """Keys of the images of a split that are left out."""
+    path = Path(path).expanduser()
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(
+            f"{path}, the list of files to leave out, cannot be read: {error.strerror}."
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(document, dict) or document.get("format") != SKIP_FORMAT:
+        raise UserError(f"{path} is no list of files to leave out. Write one: segue data check --skip-bad.")
+    if document.get("dataset") != dataset:
+        raise UserError(f"{path} is for the data set '{document.get('dataset')}', not for '{dataset}'.")
+    reasons = document.get("skip")
+    keys = reasons.get(split, {}) if isinstance(reasons, dict) else None
+    if not isinstance(keys, dict):
+        raise UserError(f"{path} is damaged: 'skip' should name images and reasons for '{split}'.")
+    return frozenset(keys)
