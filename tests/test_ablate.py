@@ -139,7 +139,7 @@ def paper_rows(document: dict, table: str) -> list[tuple[str, str, list[float]]]
             found.append((name, "voc 15-5 disjoint", means))
         return found
     key = next(key for key in document if key.startswith(f"{table}_"))
-    settings = {"VOC 15-5": "voc 15-5 disjoint", "ADE 100-50": "ade20k 100-50 disjoint"}
+    settings = {"VOC 15-5": "voc 15-5 disjoint", "ADE 100-50": "ade20k 100-50 divided"}
     for name, row in document[key]["rows"].items():
         for setting, values in row.items():
             ours = settings.get(setting) or f"voc {setting.replace('/', ' ')}"

@@ -28,6 +28,9 @@ MAY_IMPORT = {
     "many_runs": {"core", "engine"},
     "ablate": {"core", "engine", "report", "many_runs"},
     "compare": {"core", "engine", "report", "many_runs"},
+    "conversion": {"core", "data", "engine"},
+    "manifests": BELOW_METHODS | {"engine"},
+    "checkup": BELOW_METHODS | {"engine", "report"},
     "bench": BELOW_ENGINE | {"engine", "many_runs"},
     "listing": BELOW_ENGINE | {"engine"},
 }

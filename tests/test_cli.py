@@ -16,7 +16,20 @@ from segue.core import plugins
 from segue.engine.recipe import recipe_folder
 from segue.models.backbone import SHORT_LIST
 
-VERBS = ("train", "show", "eval", "export", "report", "demo", "ablate", "compare", "bench", "list")
+VERBS = (
+    "train",
+    "show",
+    "eval",
+    "export",
+    "report",
+    "demo",
+    "ablate",
+    "compare",
+    "bench",
+    "list",
+    "data",
+    "scenario",
+)
 WIDE = {"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}
 
 

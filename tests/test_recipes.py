@@ -12,8 +12,9 @@ import yaml
 from segue.core import plugins
 from segue.core.config import RunConfig, TrainConfig, recipe_hash, to_yaml, validate
 from segue.core.errors import UserError
+from segue.core.manifest import manifest
 from segue.core.records import write_json
-from segue.core.scenario import make_scenario, manifest
+from segue.core.scenario import make_scenario
 from segue.data.datasets.scenes import Config as ScenesConfig
 from segue.engine.recipe import recipe_folder, resolve
 from segue.methods.base import Method

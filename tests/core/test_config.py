@@ -166,7 +166,7 @@ def test_section_must_be_a_mapping(value):
         ("train", "norm", "frosen", "'frozen' or 'batch'"),
         ("model", "output_stride", 4, "8, 16 or 32"),
         ("model", "backbone", None, "string"),
-        ("scenario", "mode", "overlap", "'overlapped', 'disjoint' or 'sequential'"),
+        ("scenario", "mode", "overlap", "'overlapped', 'disjoint', 'sequential' or 'divided'"),
         ("scenario", "split", 50, "string"),  # the recipe builder turns numbers into text first
         ("scenario", "order", 7, "string"),
     ],

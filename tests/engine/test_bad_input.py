@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 from tiny_runs import arguments, files
 
+from segue.core import plugins
 from segue.engine import run as run_module
 
 SMALL = (
@@ -224,7 +225,7 @@ def test_data_set_without_its_folder(tmp_path, command):
         (["scenario.order=[1, 2, 2]"], ["'barred square' stands twice in the class order"]),
         (
             ["--mode", "overlaped"],
-            ["'scenario.mode' is 'overlaped'", "'overlapped', 'disjoint' or 'sequential'"],
+            ["'scenario.mode' is 'overlaped'", "'overlapped', 'disjoint', 'sequential' or 'divided'"],
         ),
         (["scenario.void=keep"], ["'scenario.void' is 'keep'"]),
         (["--on", "scene"], ["There is no dataset 'scene'", "Did you mean 'scenes'?"]),
@@ -277,7 +278,7 @@ def test_parts_of_one_image_are_no_problem_once_the_norm_is_frozen(tmp_path, com
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["mib"], "Which data set? Add --on NAME (scenes, voc)."),
+        (["mib"], f"Which data set? Add --on NAME ({', '.join(plugins.names('dataset'))})."),
         (["mib", "--on", "scenes"], "Which split? Add --split B-I"),
         (["mibb", "--on", "scenes", "--split", "2-1"], "There is no method 'mibb'. Did you mean 'mib'?"),
         (["gone.yaml"], "Cannot read gone.yaml: No such file or directory."),

@@ -16,8 +16,9 @@ from tiny_runs import ITERATIONS, files, log_lines, quiet_run, recipe, run_until
 from segue.core.classes import ClassTable
 from segue.core.config import RunConfig, recipe_hash
 from segue.core.errors import UserError
+from segue.core.manifest import manifest_hash
 from segue.core.records import read_run
-from segue.core.scenario import make_scenario, manifest_hash
+from segue.core.scenario import make_scenario
 from segue.engine.build import Data, build_data
 from segue.engine.checkpoint import CheckpointStore, load_tree, save_tree
 from segue.engine.evaluate import evaluate, evaluate_by

@@ -18,7 +18,7 @@ from tiny_runs import SPLIT, arguments, assert_equal_runs, checkpoints, files, q
 
 from segue.core.config import to_yaml
 from segue.core.errors import UserError
-from segue.core.scenario import manifest_hash
+from segue.core.manifest import manifest_hash
 from segue.engine.folder import default_folder, locked
 from segue.engine.progress import Display
 from segue.engine.restore import evaluate_run, stored_recipe
@@ -294,6 +294,7 @@ def test_folder_that_cannot_be_written(tmp_path):
 def test_resume_on_other_images_is_refused(done: Path) -> None:
     document = json.loads((done / "scenario.json").read_text())
     document["steps"][1]["train"] = document["steps"][1]["train"][1:]
+    document["steps"][1]["images"] -= 1
     document["hash"] = manifest_hash(document)
     (done / "scenario.json").write_text(json.dumps(document))
     with pytest.raises(UserError, match=r"other images: step 1 had .* \(1 differ\)"):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from segue.engine.progress import Bar
+from segue.engine.runtime import synchronize
 
 T = TypeVar("T")
 
@@ -25,8 +26,7 @@ def in_turns(
         for own, call in zip(times, calls, strict=True):
             began = time.perf_counter()
             call()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            synchronize(device)
             if turn:
                 own.append(time.perf_counter() - began)
         if bar is not None:

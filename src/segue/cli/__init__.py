@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 import segue
-from segue.cli import runs, studies
+from segue.cli import data, runs, scenario, studies
 from segue.core.errors import UserError
 
 app = typer.Typer(
@@ -35,6 +35,8 @@ for name, command in {
     "list": studies.list_things,
 }.items():
     app.command(name)(command)
+app.add_typer(data.app, name="data")
+app.add_typer(scenario.app, name="scenario")
 
 
 def _version(wanted: bool) -> None:

@@ -22,7 +22,9 @@ ON = typer.Option("--on", metavar="DATASET", help="Data set: see 'segue list dat
 SPLIT = typer.Option("--split", help="15-5: 15 classes first, then 5 at a time; or 'cat,dog/person'.")
 On = Annotated[str | None, ON]
 SplitOption = Annotated[str | None, SPLIT]
-ModeOption = Annotated[str | None, typer.Option("--mode", help="overlapped, disjoint or sequential.")]
+ModeOption = Annotated[
+    str | None, typer.Option("--mode", help="overlapped, disjoint, sequential or divided.")
+]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of everything random.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Runs per row, with seeds 0, 1, ...")]
 Page = Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Also write a Markdown page.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -55,6 +56,10 @@ def train(
     on: On = None,
     split: SplitOption = None,
     mode: ModeOption = None,
+    manifest: Annotated[
+        Path | None,
+        typer.Option("--manifest", metavar="FILE", help="The images of every step: see 'segue scenario'."),
+    ] = None,
     seed: Seed = None,
     out: Annotated[
         Path | None,
@@ -76,6 +81,7 @@ def train(
     from segue.engine.progress import Display
     from segue.engine.run import run
 
+    words = [*(words or []), *([f"scenario.manifest={json.dumps(str(manifest))}"] if manifest else [])]
     config, folder = _resolve(target, on, split, mode, seed, words)
     folder = out or folder or default_folder(config)
     record = run(config, folder, resume, overwrite, device, Display())

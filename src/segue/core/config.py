@@ -44,7 +44,7 @@ class ScenarioConfig:
     future: FuturePolicy = "ignore"
     """pixels of unseen classes in a test"""
     order: str | list[str | int] | None = None
-    """order of arrival: class ids or names, or random-SEED"""
+    """order of arrival: class ids or names, random-SEED, or a name that the data set knows (ade20k: b)"""
     manifest: str | None = None
     """a scenario.json that lists the images of every step"""
 

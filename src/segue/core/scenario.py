@@ -3,33 +3,29 @@
 Everything here is a pure function of class sets and policies: no files, no torch. The rules are those of the
 benchmark protocol (docs/protocol.md): *overlapped* takes every image with a new class; *disjoint* also
 demands that no class of a later step is present; *sequential* takes the disjoint images and keeps the labels
-of old classes. Labels are canonical: 0 is background ("none of the seen classes"), then the classes in order
-of arrival, 255 is ignored.
+of old classes; *divided* gives each image to one step (core/division.py). Labels are canonical: 0 is
+background ("none of the seen classes"), then the classes in order of arrival, 255 is ignored.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from segue.core.classes import IGNORE, ClassTable
+from segue.core.division import divide
 from segue.core.errors import UserError, suggest
 
-Mode = Literal["overlapped", "disjoint", "sequential"]
+Mode = Literal["overlapped", "disjoint", "sequential", "divided"]
 VoidPolicy = Literal["background", "ignore"]
 FuturePolicy = Literal["ignore", "background"]
 Split = str | Sequence[Sequence[str | int]]
-
-MANIFEST_FORMAT = "segue-scenario-1"
 
 
 @dataclass(frozen=True)
@@ -72,6 +68,8 @@ class Scenario:
     """what pixels of classes not yet seen become in a test"""
     offline: bool = False
     """all groups at once in a single step (the Joint upper bound)"""
+    division: tuple[tuple[int, ...], ...] | None = None
+    """finer groups that mode `divided` shares the images among before it merges them to `groups`"""
 
     def __post_init__(self) -> None:
         for word, kind in (("mode", Mode), ("void", VoidPolicy), ("future", FuturePolicy)):
@@ -90,6 +88,12 @@ class Scenario:
                         f"Class '{self.classes.names[class_id]}' (id {class_id}) stands twice in the split."
                     )
                 seen.add(class_id)
+        if self.division is not None:
+            pieces = [
+                {k for k, group in enumerate(self.groups) if set(group) & set(p)} for p in self.division
+            ]
+            assert all(len(steps) == 1 for steps in pieces), "a finer group lies within one step"
+            assert sorted(sum(self.division, ())) == sorted(seen), "finer groups have the same classes"
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -114,19 +118,20 @@ class Scenario:
         """Indices of the images that belong to a step; `present[i, c]` says whether id c is in image i."""
         if split == "test":
             return np.flatnonzero(present[:, step.seen].any(axis=1))
+        if self.mode == "divided" and not self.offline:
+            return np.flatnonzero(self._divided(present) == step.index)
         chosen = present[:, step.new].any(axis=1)
-        if self.mode != "overlapped":
+        if self.mode in ("disjoint", "sequential"):
             future = [class_id for class_id in self.classes.ids if class_id not in step.seen]
             chosen &= ~present[:, future].any(axis=1)
         return np.flatnonzero(chosen)
 
-    def selects(
-        self, step: Step, present: Collection[int], split: Literal["train", "test"] = "train"
-    ) -> bool:
-        """Whether one image with these class ids belongs to a step."""
-        row = np.zeros((1, 256), dtype=bool)
-        row[0, list(present)] = True
-        return len(self.select(step, row, split)) == 1
+    def _divided(self, present: np.ndarray) -> np.ndarray:
+        """The step of every image in mode `divided`, -1 for none."""
+        finer = self.division or self.groups
+        step_of = {class_id: k for k, group in enumerate(self.groups) for class_id in group}
+        merged = [step_of[group[0]] for group in finer]
+        return np.array([*merged, -1])[divide(present, finer)]
 
     def label_table(self, step: Step, split: Literal["train", "test"] = "train") -> np.ndarray:
         """256 labels, one per mask id: `labels = table[mask]` relabels a mask."""
@@ -155,25 +160,58 @@ def make_scenario(
     future: FuturePolicy = "ignore",
     order: Sequence[str | int] | str | None = None,
     offline: bool = False,
+    *,
+    orders: Mapping[str, Sequence[int]] | None = None,
+    divided_as: Mapping[str, str] | None = None,
 ) -> Scenario:
-    """Build a scenario from a split such as "15-5", "cat,dog/person" or [["cat", "dog"], [15]]."""
-    ordered = class_order(classes, order)
+    """Build a scenario from a split such as "15-5", "cat,dog/person" or [["cat", "dog"], [15]].
+
+    A data set may have class orders with a name (`orders`), and splits whose images are those of a finer
+    split, merged, in mode `divided` (`divided_as`).
+    """
+    ordered = class_order(classes, order, orders)
     groups = parse_split(classes, split, ordered)
     if order is not None and sum(groups, ()) != ordered:
         raise UserError("A split that lists its classes has its order already: drop scenario.order.")
-    return Scenario(classes, groups, mode, void, future, offline)
+    division = _finer(classes, groups, divided_as or {}) if mode == "divided" else None
+    return Scenario(classes, groups, mode, void, future, offline, division)
 
 
-def class_order(classes: ClassTable, order: Sequence[str | int] | str | None) -> tuple[int, ...]:
-    """Class ids in order of arrival: as the data set has them, as listed, or "random-SEED"."""
+def _finer(
+    classes: ClassTable, groups: tuple[tuple[int, ...], ...], divided_as: Mapping[str, str]
+) -> tuple[tuple[int, ...], ...] | None:
+    """The finer groups of a split that a data set names, however the split was written."""
+    ordered = sum(groups, ())
+    if sorted(ordered) != sorted(classes.ids):
+        return None
+    for coarse, fine in divided_as.items():
+        if groups == parse_split(classes, coarse, ordered):
+            return parse_split(classes, fine, ordered)
+    return None
+
+
+def class_order(
+    classes: ClassTable,
+    order: Sequence[str | int] | str | None,
+    named: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[int, ...]:
+    """Class ids in order of arrival: as the data set has them, by a name, as listed, or "random-SEED"."""
     if order is None:
         return classes.ids
-    if isinstance(order, str) and (match := re.fullmatch(r"random-(\d+)", order.strip())):
-        shuffled = list(classes.ids)
-        random.Random(int(match[1])).shuffle(shuffled)
-        return tuple(shuffled)
     if isinstance(order, str):
-        order = [word for word in order.split(",") if word.strip()]
+        word, named = order.strip(), named or {}
+        if word in named:
+            return tuple(named[word])
+        if match := re.fullmatch(r"random-(\d+)", word):
+            shuffled = list(classes.ids)
+            random.Random(int(match[1])).shuffle(shuffled)
+            return tuple(shuffled)
+        order = [part for part in word.split(",") if part.strip()]
+        if len(order) < 2 and len(classes.ids) > 1:
+            known = " or ".join(["random-SEED", *named])
+            raise UserError(
+                f"'{word}' is no class order of {classes.dataset}: list all classes, or say {known}."
+            )
     ids = tuple(classes.resolve(entry) for entry in order)
     if doubled := [classes.names[i] for i in dict.fromkeys(ids) if ids.count(i) > 1]:
         raise UserError(f"Class '{doubled[0]}' stands twice in the class order.")
@@ -220,64 +258,3 @@ def parse_split(classes: ClassTable, split: Split, ordered: Sequence[int]) -> tu
         )
     starts = [0, *range(base, total, max(increment, 1)), total]
     return tuple(tuple(ordered[a:b]) for a, b in pairwise(starts))
-
-
-def manifest(scenario: Scenario, train_keys: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """A scenario as a readable document: classes by name, image keys per step, policies and a hash."""
-    names = scenario.classes.names
-    document: dict[str, Any] = {
-        "format": MANIFEST_FORMAT,
-        "dataset": scenario.classes.dataset,
-        "policy": {"mode": scenario.mode, "void": scenario.void, "future": scenario.future},
-        "offline": scenario.offline,
-        "groups": [[names[class_id] for class_id in group] for group in scenario.groups],
-        "steps": [
-            {
-                "step": step.index,
-                "new": [names[i] for i in step.new],
-                "images": len(keys),
-                "train": list(keys),
-            }
-            for step, keys in zip(scenario, train_keys, strict=True)
-        ],
-    }
-    return document | {"hash": manifest_hash(document)}
-
-
-def manifest_hash(document: dict[str, Any]) -> str:
-    body = {key: value for key, value in document.items() if key != "hash"}
-    return "sha256:" + hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def from_manifest(
-    document: dict[str, Any], classes: ClassTable
-) -> tuple[Scenario, tuple[tuple[str, ...], ...]]:
-    """The scenario of a manifest and the image keys that train each of its steps."""
-    if document.get("format") != MANIFEST_FORMAT:
-        raise UserError(
-            f"Not a scenario manifest: 'format' is {document.get('format')!r}, expected '{MANIFEST_FORMAT}'."
-        )
-    if document.get("hash") != manifest_hash(document):
-        raise UserError(
-            "The manifest's hash does not match its content: it was edited or damaged. Write it anew."
-        )
-    if document["dataset"] != classes.dataset:
-        raise UserError(
-            f"The manifest is for data set '{document['dataset']}', the recipe asks for '{classes.dataset}'."
-        )
-    groups = tuple(tuple(classes.resolve(name) for name in group) for group in document["groups"])
-    scenario = Scenario(classes, groups, **document["policy"], offline=document["offline"])
-    return scenario, tuple(tuple(step["train"]) for step in document["steps"])
-
-
-def read_manifest(path: str | Path) -> dict[str, Any]:
-    """Read a manifest file; what it says is checked by `from_manifest`."""
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"Cannot read the manifest {path}: {error.strerror}.") from error
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}.") from error
-    if not isinstance(document, dict):
-        raise UserError(f"{path} is not a scenario manifest (a JSON object).")
-    return document

@@ -9,13 +9,13 @@ import hashlib
 import io
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from segue.core.errors import UserError
 from segue.core.records import atomic_file
+from segue.data.crew import check_all
 from segue.data.datasets.base import SegDataset
 
 SHOWN_PROBLEMS = 5
@@ -29,25 +29,13 @@ def class_index(dataset: SegDataset, advance: Callable[[int, int], None] | None 
         return stored
     present = np.zeros((len(dataset), 256), dtype=bool)
     problems: list[str] = []
-
-    def check(index: int) -> tuple[np.ndarray | None, str]:
-        try:
-            return dataset.check(index).pixels > 0, ""
-        except UserError as error:
-            return None, str(error)
-
-    # Threads suffice: decoders release the interpreter lock.
-    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
-    try:
-        for index, (row, problem) in enumerate(pool.map(check, range(len(dataset)))):
-            if row is None:
-                problems.append(problem)
-            else:
-                present[index] = row
-            if advance is not None:
-                advance(index + 1, len(dataset))
-    finally:
-        pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the files that are left
+    for index, row in enumerate(check_all(dataset)):
+        if isinstance(row, str):
+            problems.append(row)
+        else:
+            present[index] = row
+        if advance is not None:
+            advance(index + 1, len(dataset))
     if problems:
         raise UserError(_summary(problems))
     _store(path, present)

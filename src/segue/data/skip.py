@@ -12,13 +12,22 @@ from segue.core.records import write_json
 SKIP_FORMAT = "segue-skip-1"
 
 
-def write_skip_list(path: Path, dataset: str, reasons: Mapping[str, Mapping[str, str]]) -> None:
-    """`reasons[split][key]`: why an image cannot be used."""
-    write_json(path, {"format": SKIP_FORMAT, "dataset": dataset, "skip": reasons})
+def write_skip_list(
+    path: Path, dataset: str, bad: Mapping[str, Mapping[str, str]], before: str | None = None
+) -> None:
+    """`bad[split][key]` says why an image cannot be used; those of the list `before` stay left out."""
+    earlier = {split: _read(before, dataset, split) if before else {} for split in bad}
+    skip = {split: {**earlier[split], **reasons} for split, reasons in bad.items()}
+    write_json(path, {"format": SKIP_FORMAT, "dataset": dataset, "skip": skip})
 
 
 def skipped_keys(path: str | Path, dataset: str, split: str) -> frozenset[str]:
     """Keys of the images of a split that are left out."""
+    return frozenset(_read(path, dataset, split))
+
+
+def _read(path: str | Path, dataset: str, split: str) -> dict[str, str]:
+    """key -> why it is left out."""
     path = Path(path).expanduser()
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -36,4 +45,4 @@ def skipped_keys(path: str | Path, dataset: str, split: str) -> frozenset[str]:
     keys = reasons.get(split, {}) if isinstance(reasons, dict) else None
     if not isinstance(keys, dict):
         raise UserError(f"{path} is damaged: 'skip' should name images and reasons for '{split}'.")
-    return frozenset(keys)
+    return keys

@@ -12,8 +12,9 @@ import torch
 from segue.core import plugins
 from segue.core.config import MemoryConfig, RunConfig, validate
 from segue.core.errors import UserError
-from segue.core.scenario import Scenario, from_manifest, make_scenario, read_manifest
-from segue.core.scenario import manifest as make_manifest
+from segue.core.manifest import from_manifest, read_manifest
+from segue.core.manifest import manifest as make_manifest
+from segue.core.scenario import Scenario, make_scenario
 from segue.data.datasets.base import SegDataset
 from segue.data.index import class_index
 from segue.data.memory import Exemplar, choose_memory
@@ -107,11 +108,12 @@ class Data:
 
 def build_data(config: RunConfig, display: Display) -> Data:
     """Open and check the data; raises before anything is trained or written."""
-    kind: type[SegDataset] = plugins.find("dataset", config.scenario.dataset)
-    options = validate(kind.Config, config.data, "data")
-    train_set, test_set = kind(options, "train"), kind(options, "test")
-    scenario, keys = _scenario(config, train_set)
-    train_present, test_present = _index(train_set, "train", display), _index(test_set, "test", display)
+    train_set, test_set = open_sets(config)
+    scenario, keys = build_scenario(config, train_set)
+    train_present, test_present = (
+        index_classes(train_set, "train", display),
+        index_classes(test_set, "test", display),
+    )
     if keys is None:
         train_images = tuple(scenario.select(step, train_present) for step in scenario)
     else:
@@ -137,6 +139,13 @@ def build_data(config: RunConfig, display: Display) -> Data:
     return Data(config, scenario, train_set, test_set, train_images, test_images, train_present, test_present)
 
 
+def open_sets(config: RunConfig) -> tuple[SegDataset, SegDataset]:
+    """The training and the test images that a recipe names, not read yet."""
+    kind: type[SegDataset] = plugins.find("dataset", config.scenario.dataset)
+    options = validate(kind.Config, config.data, "data")
+    return kind(options, "train"), kind(options, "test")
+
+
 def build_method(config: RunConfig, device: torch.device, initial_weights: bool = True) -> Method:
     """The method with its model, not grown yet; the same weights for the same seed.
 
@@ -150,16 +159,26 @@ def build_method(config: RunConfig, device: torch.device, initial_weights: bool 
     return method.to(memory_format=torch.channels_last) if config.train.channels_last else method
 
 
-def _scenario(config: RunConfig, dataset: SegDataset) -> tuple[Scenario, tuple[tuple[str, ...], ...] | None]:
+def build_scenario(
+    config: RunConfig, dataset: SegDataset
+) -> tuple[Scenario, tuple[tuple[str, ...], ...] | None]:
     """The scenario, and the images of its steps if a manifest lists them."""
     wanted = config.scenario
     offline = plugins.find("method", config.method.name).offline
     scenario = make_scenario(
-        dataset.classes, wanted.split, wanted.mode, wanted.void, wanted.future, wanted.order, offline=offline
+        dataset.classes,
+        wanted.split,
+        wanted.mode,
+        wanted.void,
+        wanted.future,
+        wanted.order,
+        offline,
+        orders=dataset.orders,
+        divided_as=dataset.divided_as,
     )
     if wanted.manifest is None:
         return scenario, None
-    listed, keys = from_manifest(read_manifest(wanted.manifest), dataset.classes)
+    listed, keys = from_manifest(read_manifest(wanted.manifest), dataset.classes, wanted.manifest)
     for name in ("groups", "mode", "void", "future", "offline"):
         ours, theirs = getattr(scenario, name), getattr(listed, name)
         if ours != theirs:
@@ -169,7 +188,8 @@ def _scenario(config: RunConfig, dataset: SegDataset) -> tuple[Scenario, tuple[t
     return scenario, keys
 
 
-def _index(dataset: SegDataset, split: str, display: Display) -> np.ndarray:
+def index_classes(dataset: SegDataset, split: str, display: Display) -> np.ndarray:
+    """The class index of a data set, with a bar while it is read."""
     with display.bar(f"reading {split} masks", len(dataset)) as bar:
         return class_index(dataset, lambda done, _: bar.update(done))
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from segue.core.config import RunConfig, as_dict, differences, read_back, to_yaml
 from segue.core.errors import UserError
+from segue.core.manifest import read_manifest
 from segue.core.records import atomic_file, read_yaml, write_json
-from segue.core.scenario import read_manifest
 
 RUN_FOLDERS = ("checkpoints", "steps", "trajectory", "samples", "memory")
 RUN_FILES = ("log.jsonl", "scenario.json", "recipe.yaml")

@@ -7,6 +7,7 @@ its variant, the recipe file, `key=value` words. The result is complete, so a ru
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import segue
 from segue.core import plugins
 from segue.core.config import RunConfig, merge, parse_overrides, validate
 from segue.core.errors import UserError
+from segue.core.manifest import read_manifest
 from segue.core.records import read_yaml
-from segue.core.scenario import canonical_split, read_manifest
+from segue.core.scenario import canonical_split
 from segue.data.datasets.base import SegDataset
 from segue.methods.base import Method
 
@@ -64,6 +66,7 @@ def complete(asked: Mapping[str, Any]) -> RunConfig:
     if not method.get("name"):
         raise UserError(f"Which method? Name one of: {', '.join(plugins.names('method'))}.")
     data_kind: type[SegDataset] = plugins.find("dataset", str(scenario["dataset"]))
+    asked = _named_order(data_kind, asked)
     method_kind: type[Method] = plugins.find("method", str(method["name"]))
     check_kind(method_kind, Method, str(method["name"]))
     layers = merge(data_kind.protocol, _paper_values(method_kind, asked))
@@ -77,7 +80,10 @@ def complete(asked: Mapping[str, Any]) -> RunConfig:
         "data": dataclasses.asdict(data),
         "method": {**_section(whole, "method"), "params": dataclasses.asdict(params)},
     }
-    return validate(RunConfig, filled, "")
+    config = validate(RunConfig, filled, "")
+    if reason := data_kind.no_modes.get(config.scenario.mode):
+        raise UserError(f"{config.scenario.dataset} has no mode '{config.scenario.mode}': {reason}")
+    return config
 
 
 def recipe_folder() -> Path:
@@ -103,6 +109,18 @@ def check_kind(kind: Any, base: type, name: str) -> None:
         raise UserError(f"{name}: the class {kind.__name__} lacks Config, a dataclass of its settings.")
 
 
+def _named_order(data_kind: type[SegDataset], asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The split "100-50b" is 100-50 in the order that the data set calls b."""
+    scenario = _section(asked, "scenario")
+    match = re.fullmatch(r"\s*([\d-]+)([a-z]+)\s*", str(scenario.get("split")))
+    if not match or match[2] not in data_kind.orders:
+        return asked
+    split, order = match.groups()
+    if scenario.get("order") not in (None, order):
+        raise UserError(f"The split '{split}{order}' has its order already: drop scenario.order.")
+    return merge(asked, {"scenario": {"split": split, "order": order}})
+
+
 def _paper_values(method_kind: type[Method], asked: Mapping[str, Any]) -> dict[str, Any]:
     """The method's values for this data set and split, the more special ones last."""
     scenario = asked["scenario"]
@@ -126,8 +144,7 @@ def _variant_values(method_kind: type[Method], asked: Mapping[str, Any]) -> dict
 def _from_manifest(path: str) -> dict[str, Any]:
     """What a manifest says of the scenario; the run checks that the recipe agrees with it."""
     document = read_manifest(path)
-    policy = document.get("policy") if isinstance(document.get("policy"), Mapping) else {}
-    return {"scenario": {"dataset": document.get("dataset"), "split": document.get("groups"), **policy}}
+    return {"scenario": {"dataset": document["dataset"], "split": document["groups"], **document["policy"]}}
 
 
 def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -11,8 +11,9 @@ import torch
 from segue.core.classes import ClassTable
 from segue.core.config import RunConfig, differences, read_back
 from segue.core.errors import UserError
+from segue.core.manifest import from_manifest, read_manifest
 from segue.core.records import read_record, read_yaml
-from segue.core.scenario import Step, from_manifest, read_manifest
+from segue.core.scenario import Step
 from segue.engine.build import build_data, build_method
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
 from segue.engine.evaluate import evaluate_by
@@ -56,11 +57,10 @@ def restore_deployed(folder: str | Path, step_index: int | None = None) -> tuple
     """The model that predicts after a finished step, and its channel names; the data are not needed."""
     folder = Path(folder)
     config, document = stored_recipe(folder), read_manifest(folder / "scenario.json")
-    groups = document.get("groups")
-    if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
-        raise UserError(f"{folder}/scenario.json does not list the classes of each step.")
-    names = dict(enumerate((str(name) for group in groups for name in group), start=1))
-    scenario, _ = from_manifest(document, ClassTable(config.scenario.dataset, names))
+    names = dict(enumerate((name for group in document["groups"] for name in group), start=1))
+    scenario, _ = from_manifest(
+        document, ClassTable(config.scenario.dataset, names), str(folder / "scenario.json")
+    )
     step_index = _chosen_step(folder, step_index, len(scenario))
     method = restore_method(config, folder, scenario[: step_index + 1], torch.device("cpu"))
     return method.deployed(), scenario.channel_names(scenario[step_index])

@@ -8,41 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from segue.core.classes import IGNORE
-from segue.core.records import RunRecord, atomic_file
+from segue.core.records import RunRecord
 from segue.report.comparison import Comparison, Stat, compare
 from segue.report.figures import step_charts
 from segue.report.headline import headline, new_classes, scoring
+from segue.report.page import render_page, write_page
 from segue.report.pictures import PALETTE, read_samples, shown_steps
-from segue.report.tables import Sheet, format_number, metrics_sheet, results_sheet
+from segue.report.tables import Sheet, metrics_sheet, results_sheet
 from segue.report.trajectory import trajectory_charts
 
 
 def write_report(runs: Sequence[RunRecord], path: str | Path) -> Path:
     """Write the page that compares these runs; returns where it lies."""
-    path = Path(path)
-    page = render(runs)
-    with atomic_file(path) as file:
-        file.write(page.encode())
-    return path
+    return write_page(path, render(runs))
 
 
 def render(runs: Sequence[RunRecord]) -> str:
     """The page as text."""
     comparison = compare(runs)
-    environment = Environment(
-        loader=PackageLoader("segue.report", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["number"] = format_number
     samples = read_samples(comparison)
-    return environment.get_template("report.html.j2").render(
+    return render_page(
+        "report.html.j2",
         comparison=comparison,
         headline=headline(comparison),
         new_classes=new_classes(comparison),

@@ -90,11 +90,11 @@ def _sample_folders(entry: Entry) -> dict[str, Path]:
 def _sample(key: str, found: Sequence[tuple[Entry, Path]], steps: Sequence[int]) -> Sample:
     photo = next(filter(None, (_open(place / "input.png", "RGB") for _, place in found)), None)
     truth = next(filter(None, (_open(place / "truth.png", None) for _, place in found)), None)
-    photo = photo and _fitted(photo, Image.Resampling.BILINEAR)
+    photo = photo and fitted(photo, Image.Resampling.BILINEAR)
     return Sample(
         key=key,
-        input=_picture(photo, f"{key}: input"),
-        truth=_picture(truth and _coloured(truth), f"{key}: ground truth"),
+        input=picture(photo, f"{key}: input"),
+        truth=picture(truth and coloured(truth), f"{key}: ground truth"),
         rows=tuple(row for entry, place in found for row in _rows(entry, place, steps)),
     )
 
@@ -105,10 +105,10 @@ def _rows(entry: Entry, place: Path, steps: Sequence[int]) -> Iterator[PictureRo
     files = {steps[-1]: "step0"} if entry.offline else {step: f"step{step}" for step in steps}
 
     def cells(label: str, images: dict[int, Image.Image | None]) -> tuple[Picture | None, ...]:
-        return tuple(_picture(images.get(step), f"{label}, step {step}") for step in steps)
+        return tuple(picture(images.get(step), f"{label}, step {step}") for step in steps)
 
     labels = {step: _open(place / f"{name}.png", None) for step, name in files.items()}
-    yield PictureRow(entry.label, cells(entry.label, {k: x and _coloured(x) for k, x in labels.items()}))
+    yield PictureRow(entry.label, cells(entry.label, {k: x and coloured(x) for k, x in labels.items()}))
     for kind in ("energy", "attention"):
         maps = {step: _open(place / f"{name}-{kind}.png", "RGB") for step, name in files.items()}
         if any(maps.values()):
@@ -118,19 +118,19 @@ def _rows(entry: Entry, place: Path, steps: Sequence[int]) -> Iterator[PictureRo
 
 def _fitted_map(image: Image.Image) -> Image.Image:
     """A map of the right size that still knows what its strongest colour stands for."""
-    fitted = _fitted(image, Image.Resampling.BILINEAR)
-    fitted.info["peak"] = image.info.get("peak")
-    return fitted
+    small = fitted(image, Image.Resampling.BILINEAR)
+    small.info["peak"] = image.info.get("peak")
+    return small
 
 
-def _coloured(indices: Image.Image) -> Image.Image:
+def coloured(indices: Image.Image) -> Image.Image:
     """A label picture in the colours of the legend, whatever palette its file has."""
-    picture = _fitted(indices, Image.Resampling.NEAREST)
+    picture = fitted(indices, Image.Resampling.NEAREST)
     picture.putpalette(PALETTE)
     return picture
 
 
-def _fitted(image: Image.Image, resample: Image.Resampling) -> Image.Image:
+def fitted(image: Image.Image, resample: Image.Resampling) -> Image.Image:
     factor = min(1.0, MAX_SIDE / max(image.size))
     return image.resize([max(1, round(side * factor)) for side in image.size], resample)
 
@@ -152,7 +152,7 @@ def _open(path: Path, mode: str | None) -> Image.Image | None:
     return image
 
 
-def _picture(image: Image.Image | None, text: str) -> Picture | None:
+def picture(image: Image.Image | None, text: str) -> Picture | None:
     if image is None:
         return None
     buffer = io.BytesIO()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -34,6 +35,12 @@ class SegDataset(ABC):
     """one line for `segue list datasets`"""
     protocol: ClassVar[dict[str, Any]]
     """the training protocol: recipe sections that differ from the defaults"""
+    orders: ClassVar[Mapping[str, tuple[int, ...]]] = {}
+    """class orders that have a name: `scenario.order=NAME`"""
+    divided_as: ClassVar[Mapping[str, str]] = {}
+    """splits whose images are those of a finer split, merged, in mode `divided`"""
+    no_modes: ClassVar[Mapping[str, str]] = {}
+    """modes that would mislead on this data set, each with the reason that a user is told"""
     classes: ClassTable
 
     @abstractmethod

@@ -29,6 +29,8 @@ class FileDataset(SegDataset):
 
     class_ids: np.ndarray | None = None
     """for masks that do not hold class ids: the id of each of 256 values, -1 for one without meaning"""
+    bits: int = 16
+    """bits that carry the picture in 16-bit images"""
 
     def __init__(self, pairs: Iterable[Pair], split: DataSplit, skip: str | None) -> None:
         left_out = skipped_keys(skip, self.classes.dataset, split) if skip is not None else frozenset()
@@ -50,11 +52,11 @@ class FileDataset(SegDataset):
         values = read_mask(mask)
         if self.class_ids is not None:
             values = self.class_ids.astype(np.uint8)[values]
-        return Sample(key, read_image(image), values)
+        return Sample(key, read_image(image, self.bits), values)
 
     def check(self, index: int) -> Content:
         _, image, mask = self.pairs[index]
-        return check_pair(image, mask, self.classes, self.class_ids)
+        return check_pair(image, mask, self.classes, self.class_ids, self.bits)
 
     def fingerprint(self) -> str:
         """Names, sizes and times of all files stand for their content: looking at them is quick."""
@@ -68,28 +70,3 @@ class FileDataset(SegDataset):
                 except OSError:
                     digest.update(f"{path} missing\n".encode())
         return digest.hexdigest()
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a list that are not empty, without the spaces around them."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
-        raise UserError(f"The image list {path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"The image list {path} is not a text file in UTF-8.") from error
-    return [line.strip() for line in lines if line.strip()]
-
-
-def check_keys(keys: list[str], path: Path) -> tuple[str, ...]:
-    """The keys of a list: some, each once, none that leads out of its folder."""
-    if not keys:
-        raise UserError(f"The image list {path} is empty.")
-    seen: set[str] = set()
-    for key in keys:
-        if key in seen:
-            raise UserError(f"The image list {path} names '{key}' twice.")
-        if Path(key).is_absolute() or ".." in Path(key).parts or "\0" in key:
-            raise UserError(f"The image list {path} names '{key}', which leads out of the data folder.")
-        seen.add(key)
-    return tuple(keys)

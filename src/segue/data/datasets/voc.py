@@ -14,7 +14,8 @@ from typing import ClassVar
 from segue.core.classes import ClassTable
 from segue.core.errors import UserError
 from segue.data.datasets.base import DataSplit
-from segue.data.datasets.files import FileDataset, Pair, check_keys, read_lines
+from segue.data.datasets.files import FileDataset, Pair
+from segue.data.layout import check_keys, read_lines
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),

@@ -1,0 +1,79 @@
+"""The user's own images and masks in a folder, with a list of class names (data/class_names.py).
+
+Three layouts are understood; PART is `train` or `val`, or what `data.train` and `data.test` say:
+
+    images/ and masks/                    lists PART.txt beside them, or sub-folders PART, or neither: then a
+                                          share of the images, by a hash of their names, is for testing
+    JPEGImages/ and SegmentationClass/    lists ImageSets/Segmentation/PART.txt, as VOC has them
+    PART/ and PARTannot/                  as CamVid is often handed on
+
+Masks hold class ids, as grey or palette images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from segue.core.errors import UserError
+from segue.data.class_names import read_class_names
+from segue.data.datasets.base import DataSplit
+from segue.data.datasets.files import FileDataset, Pair
+from segue.data.layout import IMAGE_SUFFIXES, MASK_SUFFIXES, Part, files_by_key, find_part
+
+
+@dataclass(frozen=True)
+class Config:
+    root: str | None = None
+    """the folder"""
+    classes: str = "classes.txt"
+    """the file of class names, in the folder"""
+    train: str = "train"
+    """the part that trains"""
+    test: str = "val"
+    """the part that tests"""
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """images for testing where neither lists nor sub-folders say which"""
+    mask_suffix: str = ""
+    """what a mask's name has after its image's, such as _mask or _P"""
+    bits: Annotated[int, Field(ge=9, le=16)] = 16
+    """bits that carry the picture in 16-bit images: 12 for values up to 4095"""
+    skip: str | None = None
+    """a list of files to leave out, written by `segue data check --skip-bad`"""
+
+
+class Folder(FileDataset):
+    """Images, masks and classes of one's own."""
+
+    Config = Config
+    about = "your own images and masks with a classes.txt (data.root=FOLDER; docs/data.md)"
+    protocol: ClassVar = {"train": {"epochs": 30, "batch_size": 24, "crop": 512}}
+
+    def __init__(self, config: Config, split: DataSplit) -> None:
+        if config.root is None:
+            raise UserError("The data set folder needs its place: add data.root=FOLDER.")
+        root = Path(config.root).expanduser()
+        if not root.is_dir():
+            raise UserError(f"The data folder {root} does not exist. Set data.root to your folder.")
+        self.classes = read_class_names(root / config.classes, "folder")
+        self.bits = config.bits
+        part = find_part(root, getattr(config, split), split, config.test_share)
+        self._masks = files_by_key(part.masks, MASK_SUFFIXES)
+        super().__init__(self._pairs(part, config.mask_suffix), split, config.skip)
+
+    def _pairs(self, part: Part, suffix: str) -> Iterable[Pair]:
+        """Each key with the files that are there; of what is not there the most likely name."""
+        images = files_by_key(part.images, IMAGE_SUFFIXES)
+        for key in part.keys:
+            mask = self._masks.get(f"{key}{suffix}", part.masks / f"{key}{suffix}.png")
+            yield Pair(key, images.get(key, part.images / f"{key}.jpg"), mask)
+
+    def mask_files(self) -> Iterable[Path]:
+        return self._masks.values()
+
+
+DATASET = Folder

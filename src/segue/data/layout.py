@@ -1,0 +1,157 @@
+"""Where images and masks lie in a folder, and which of them train and test."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from segue.core.errors import UserError
+
+IMAGE_FOLDERS = ("images", "JPEGImages")
+MASK_FOLDERS = ("masks", "labels", "annotations", "SegmentationClass")
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp"})
+MASK_SUFFIXES = frozenset({".png", ".tif", ".tiff", ".bmp", ".gif"})
+HASH_STEPS = 2**32
+
+
+@dataclass(frozen=True)
+class Part:
+    """The images of one part and where their masks are."""
+
+    images: Path
+    masks: Path
+    keys: tuple[str, ...]
+    """paths of the images below `images`, without suffix"""
+
+
+def find_part(root: Path, name: str, split: Literal["train", "test"], test_share: float) -> Part:
+    """The part of a folder that has this name, such as train; its layout is found out."""
+    if (root / name).is_dir() and (root / f"{name}annot").is_dir():
+        return Part(root / name, root / f"{name}annot", tuple(files_by_key(root / name, IMAGE_SUFFIXES)))
+    images, masks = (_only(root, names, what) for what, names in _KINDS.items())
+    list_file = (root / "ImageSets" / "Segmentation" if images.name == "JPEGImages" else root) / f"{name}.txt"
+    if list_file.is_file():
+        return Part(images, masks, read_list(list_file))
+    if (images / name).is_dir() or (masks / name).is_dir():
+        if not (images / name).is_dir() or not (masks / name).is_dir():
+            absent = masks / name if (images / name).is_dir() else images / name
+            raise UserError(f"{absent} is missing: the part '{name}' needs images and masks.")
+        return Part(images / name, masks / name, tuple(files_by_key(images / name, IMAGE_SUFFIXES)))
+    parts = sorted({*_lists(list_file.parent), *_folders(images)})
+    if parts:
+        raise UserError(
+            f"{root} has no part '{name}' (neither {list_file} nor {images / name}), but it has"
+            f" {', '.join(parts[:8])}. Name them: data.train=..., data.test=..."
+        )
+    return Part(images, masks, held_out(tuple(files_by_key(images, IMAGE_SUFFIXES)), test_share, split))
+
+
+_KINDS: dict[str, Sequence[str]] = {"images": IMAGE_FOLDERS, "masks": MASK_FOLDERS}
+
+
+def files_by_key(folder: Path, suffixes: Collection[str]) -> dict[str, Path]:
+    """The files below a folder by their path without suffix, in order of name; hidden ones do not count."""
+    found: dict[str, Path] = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        below = os.path.relpath(place, folder)
+        for name in sorted(names):
+            stem, suffix = os.path.splitext(name)
+            if name.startswith(".") or suffix.lower() not in suffixes:
+                continue
+            key = _key(stem if below == "." else f"{below}{os.sep}{stem}")
+            if key in found:
+                raise UserError(f"{found[key]} and {os.path.join(place, name)} have the same name: keep one.")
+            found[key] = Path(place, name)
+    return dict(sorted(found.items()))
+
+
+def held_out(keys: Sequence[str], share: float, split: Literal["train", "test"]) -> tuple[str, ...]:
+    """The images of a split, by a hash of their names: an image stays where it is when others are added."""
+    places = {key: _place(key) for key in keys}
+    test = {key for key, place in places.items() if place < share}
+    if len(keys) > 1:  # both splits need an image
+        ranked = sorted(keys, key=places.__getitem__)
+        test = (test | {ranked[0]}) - {ranked[-1]}
+    return tuple(key for key in keys if (key in test) == (split == "test"))
+
+
+def read_list(path: Path) -> tuple[str, ...]:
+    """Keys, one a line; a line may also be the name of an image file."""
+    return check_keys([_without_suffix(line) for line in read_lines(path)], path)
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a list that are not empty, without the spaces around them."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise UserError(f"The image list {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"The image list {path} is not a text file in UTF-8.") from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def check_keys(keys: Sequence[str], path: Path) -> tuple[str, ...]:
+    """The keys of a list: some, each once, none that leads out of its folder."""
+    if not keys:
+        raise UserError(f"The image list {path} is empty.")
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            raise UserError(f"The image list {path} names '{key}' twice.")
+        if leads_out(key):
+            raise UserError(f"The image list {path} names '{key[:200]}', which leads out of the data folder.")
+        seen.add(key)
+    return tuple(keys)
+
+
+def leads_out(key: str) -> bool:
+    """Whether a name is no plain path below a folder."""
+    parts = PurePosixPath(key.replace("\\", "/")).parts
+    return not parts or parts[0] == "/" or ".." in parts or "\0" in key or Path(key).is_absolute()
+
+
+def _only(root: Path, names: Iterable[str], what: str) -> Path:
+    there = [root / name for name in names if (root / name).is_dir()]
+    if not there:
+        raise UserError(f"{root} has no folder of {what}: it should be called {' or '.join(names)}.")
+    if len(there) > 1:
+        raise UserError(f"{root} has {there[0].name} and {there[1].name}: keep one folder of {what}.")
+    return there[0]
+
+
+def _key(text: str) -> str:
+    # The same name may come composed (Linux) or decomposed (macOS).
+    return unicodedata.normalize("NFC", text.replace(os.sep, "/"))
+
+
+def _without_suffix(line: str) -> str:
+    stem, suffix = os.path.splitext(line)
+    return unicodedata.normalize("NFC", stem if suffix.lower() in IMAGE_SUFFIXES else line)
+
+
+def _place(key: str) -> float:
+    return (
+        int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()[:4], "big")
+        / HASH_STEPS
+    )
+
+
+def _lists(folder: Path) -> list[str]:
+    """Parts that have a list."""
+    return [path.stem for path in folder.glob("*.txt") if path.stem in PARTS]
+
+
+def _folders(images: Path) -> list[str]:
+    """Parts that have a folder of their own."""
+    return [path.name for path in images.iterdir() if path.is_dir() and path.name in PARTS]
+
+
+PARTS = frozenset({"train", "training", "trainval", "val", "valid", "validation", "test", "testing", "dev"})
+"""names that are taken for parts"""

@@ -1,0 +1,94 @@
+"""What an epoch will cost on this machine, measured with two images of the recipe's size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from segue.core.config import RunConfig
+from segue.core.scenario import Scenario
+from segue.data.datasets.base import SegDataset
+from segue.data.steps import StepData
+from segue.data.transforms import train_transform
+from segue.engine.runtime import autocast, synchronize
+from segue.losses import cross_entropy
+from segue.models.segmenter import Segmenter
+
+IMAGES = 2
+"""the fewest that batch norm takes"""
+READ_IMAGES = 8
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Costs of fine-tuning the recipe's network with all its channels."""
+
+    train_seconds: float
+    """forward and backward pass, per image"""
+    read_seconds: float
+    """reading and augmenting an image on one core"""
+    model_bytes: int
+    """weights, gradients and momentum"""
+    image_bytes: int
+    """what the backward pass needs of one image"""
+
+    def epoch_seconds(self, images: int, workers: int) -> float:
+        """Reading goes on beside training if there are workers."""
+        train, read = images * self.train_seconds, images * self.read_seconds
+        return max(train, read / workers) if workers else train + read
+
+    def memory(self, images: int) -> int:
+        return self.model_bytes + images * self.image_bytes
+
+
+def estimate(
+    config: RunConfig, scenario: Scenario, dataset: SegDataset, images: Sequence[int], device: torch.device
+) -> Estimate:
+    """Time one iteration of fine-tuning, the second of two, and the reading of a few of these images."""
+    reading = _reading(config, scenario, dataset, images)
+    model = Segmenter(replace(config.model, weights=None, pretrained=False)).to(device)
+    for step in scenario:
+        model.grow(step, balanced=False)
+    crop = config.train.crop
+    batch = torch.zeros(IMAGES, 3, crop, crop, dtype=torch.uint8, device=device)
+    labels = torch.zeros(IMAGES, crop, crop, dtype=torch.uint8, device=device)
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    def iteration() -> float:
+        began = time.perf_counter()
+        with autocast(device, config.train.precision), torch.autograd.graph.saved_tensors_hooks(note, _same):
+            loss = cross_entropy(model(batch).logits, labels)
+        loss.backward()
+        synchronize(device)
+        return time.perf_counter() - began
+
+    iteration()
+    kept.clear()
+    seconds = iteration()
+    parameters = sum(p.numel() * p.element_size() for p in model.parameters())
+    return Estimate(seconds / IMAGES, reading, 3 * parameters, sum(kept.values()) // IMAGES)
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _reading(config: RunConfig, scenario: Scenario, dataset: SegDataset, images: Sequence[int]) -> float:
+    chosen = images[:: max(1, len(images) // READ_IMAGES)][:READ_IMAGES]
+    transform = train_transform(config.train.crop, config.train.scale)
+    data = StepData(dataset, chosen, scenario.label_table(scenario[0]), transform)
+    began = time.perf_counter()
+    for position in range(len(chosen)):
+        data[position, position]
+    return (time.perf_counter() - began) / len(chosen)

@@ -1,0 +1,32 @@
+"""Pages that need nothing beside themselves: one template each, one style for all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from segue.core.records import atomic_file
+from segue.report.tables import format_number
+
+
+def render_page(template: str, **values: Any) -> str:
+    """A page as text."""
+    environment = Environment(
+        loader=PackageLoader("segue.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = format_number
+    return environment.get_template(template).render(**values)
+
+
+def write_page(path: str | Path, page: str) -> Path:
+    """Write a page whole or not at all; returns where it lies."""
+    path = Path(path)
+    with atomic_file(path) as file:
+        file.write(page.encode("utf-8", "replace"))  # a file's name may hold what is no text
+    return path

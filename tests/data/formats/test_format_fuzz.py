@@ -1,0 +1,134 @@
+"""Whatever an annotation file holds: a folder is written, or a sentence says why not; all else stays."""
+
+import copy
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_sources import MAKERS, labelme_documents
+
+from segue.core.errors import UserError
+from segue.data.convert import convert
+from segue.data.formats import read_source
+
+NASTY = [
+    *(None, True, float("nan"), float("inf"), -1, 0, 1e308, 2**63, 10**400),
+    *("", "../../x.jpg", "/etc/passwd", "one.jpg", "\u0000", "\ud800", "x" * 300, "void"),
+    *([], {}, [[]], [None], [1e308] * 6, [[1e308, -1e308]] * 3, [[0] * 4]),
+]
+FILES = {
+    "coco": "annotations/instances_default.json",
+    "labelme": "two.json",
+    "polygons": "gtFine/train/ulm/one_gtFine_polygons.json",
+    "voc": "labelmap.txt",
+    "folder": "classes.txt",
+}
+JSON = ("coco", "labelme", "polygons")
+OTHER_FILES = {
+    "voc": ["SegmentationClass/one.png", "ImageSets/Segmentation/train.txt"],
+    "folder": ["masks/one.png"],
+}
+
+
+class Bench:
+    """One source on disk whose annotation file is replaced again and again."""
+
+    def __init__(self, kind: str, folder: Path, name: str | None = None) -> None:
+        self.folder, self.source = folder, MAKERS[kind](folder / "source")
+        self.file = self.source / (name or FILES[kind])
+        self.content = self.file.read_bytes()
+        self.before = self._files()
+        self.outcomes = {"converted": 0, "refused": 0}
+
+    def attempt(self, content: bytes) -> None:
+        self.file.write_bytes(content)
+        out = self.folder / "out"
+        try:
+            convert(read_source(self.source), out, "folder")
+            self.outcomes["converted"] += 1
+            for path in sorted(out.rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+            out.rmdir()
+        except UserError as error:
+            self.outcomes["refused"] += 1
+            assert len(str(error)) > 20
+            assert not os.path.lexists(out)
+        assert self._files() == self.before
+
+    def _files(self) -> list[str]:
+        return sorted(str(path) for path in self.folder.rglob("*"))
+
+
+def branches(document: Any, way: tuple = ()) -> Iterator[tuple[tuple, Any]]:
+    """Every value in a JSON document and the way to it."""
+    yield way, document
+    items = document.items() if isinstance(document, dict) else ()
+    items = enumerate(document) if isinstance(document, list) else items
+    for key, value in items:
+        yield from branches(value, (*way, key))
+
+
+def replaced(document: Any, way: tuple, value: Any) -> Any:
+    if not way:
+        return value
+    document = copy.deepcopy(document)
+    place = document
+    for key in way[:-1]:
+        place = place[key]
+    place[way[-1]] = value
+    return document
+
+
+@pytest.mark.parametrize("kind", JSON)
+def test_every_value_replaced_by_every_nasty_one(kind: str, tmp_path: Path) -> None:
+    bench = Bench(kind, tmp_path)
+    document = json.loads(bench.content)
+    seen = set()
+    for way, value in branches(document):
+        alike = (*("*" if isinstance(key, int) else key for key in way), type(value))
+        if alike not in seen:  # one of alike places, such as the numbers of a polygon, stands for all
+            for other in NASTY:
+                bench.attempt(json.dumps(replaced(document, way, other)).encode())
+        seen.add(alike)
+    assert bench.outcomes["converted"] > 9 and bench.outcomes["refused"] > 200
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_cut_off_anywhere(kind: str, tmp_path: Path) -> None:
+    bench = Bench(kind, tmp_path)
+    for length in range(0, len(bench.content), max(1, len(bench.content) // 60)):
+        bench.attempt(bench.content[:length])
+    assert bench.outcomes["refused"] > (10 if kind in JSON else 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, names in OTHER_FILES.items() for name in names]
+)
+def test_other_files_cut_off_or_overwritten(kind: str, name: str, tmp_path: Path) -> None:
+    bench = Bench(kind, tmp_path, name)
+    for length in range(0, len(bench.content), max(1, len(bench.content) // 40)):
+        bench.attempt(bench.content[:length])
+        bench.attempt(bench.content[:length] + b"\xff" + bench.content[length + 1 :])
+    assert bench.outcomes["refused"] > 3
+
+
+def test_bytes_overwritten(tmp_path: Path) -> None:
+    bench = Bench("coco", tmp_path)
+    for place in range(0, len(bench.content), 9):
+        bench.attempt(bench.content[:place] + b'"[{}9\x00\xff'[place % 7 :][:1] + bench.content[place + 1 :])
+    assert bench.outcomes["refused"] > 20
+
+
+@pytest.mark.parametrize("value", NASTY, ids=lambda value: ascii(value)[:20])
+def test_images_and_masks_inside(value: Any, tmp_path: Path) -> None:
+    bench = Bench("labelme", tmp_path)
+    document = labelme_documents()["two"] | {"imagePath": "none.jpg"}
+    bench.attempt(json.dumps(document | {"imageData": value}).encode())
+    text = document["shapes"][0]["mask"]
+    for cut in (5, 40, len(text) // 2):
+        document["shapes"][0]["mask"] = text[:cut]
+        bench.attempt(json.dumps(document | {"imagePath": "two.jpg"}).encode())
+    assert bench.outcomes == {"converted": 0, "refused": 4}

@@ -1,0 +1,136 @@
+"""The doctor's sentences, from made-up readings: no files."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from segue.core.classes import ClassTable
+from segue.core.scenario import make_scenario
+from segue.data.doctor import ClassCount, Diagnosis, diagnose
+from segue.data.examine import BadImage, Examined
+
+CLASSES = ClassTable("made", {1: "cat", 2: "dog", 3: "cow"})
+
+
+def examined(masks: list[dict[int, int]], name: str = "i", bad: tuple[BadImage, ...] = ()) -> Examined:
+    pixels = np.zeros((len(masks), 256), dtype=np.uint32)
+    for row, mask in zip(pixels, masks, strict=True):
+        for class_id, count in mask.items():
+            row[class_id] = count
+    keys = tuple(f"{name}{i}" for i in range(len(masks)))
+    return Examined(keys, np.arange(len(masks)), np.full((len(masks), 2), 10), pixels, bad)
+
+
+GOOD = examined([{0: 50, 1: 30, 255: 20}, {0: 20, 1: 10, 2: 70}, {2: 50, 3: 50}, {1: 25, 3: 75}] * 10)
+TEST = examined([{0: 90, 1: 5, 2: 5}, {3: 100}], "t")
+
+
+def diagnosis(train: Examined = GOOD, test: Examined = TEST, mode="overlapped", **more) -> Diagnosis:
+    policies = {key: more.pop(key) for key in ("void", "future") if key in more}
+    return diagnose(make_scenario(CLASSES, "2-1", mode, **policies), train, test, 16, **more)
+
+
+def texts(found: Diagnosis) -> list[str]:
+    return [f"{finding.level}: {finding.text}" for finding in found.findings]
+
+
+def test_counts_and_shares() -> None:
+    first, second = diagnosis().steps
+    assert (first.train, first.test, second.train, second.test) == (40, 1, 20, 2)
+    assert first.classes == (ClassCount("cat", 30, 1, 0.1625), ClassCount("dog", 20, 1, 0.3))
+    assert second.classes == (ClassCount("cow", 20, 1, 0.625),)
+    assert first.sources == {"background": 0.175, "old classes": 0, "later classes": 0.3125, "void": 0.05}
+    assert sum(count.share for count in second.classes) + sum(second.sources.values()) == pytest.approx(1)
+
+
+def test_disjoint_counts() -> None:
+    assert [step.train for step in diagnosis(mode="disjoint").steps] == [20, 20]
+
+
+@pytest.mark.parametrize(
+    ("mode", "void", "old", "nothing"),
+    [
+        ("overlapped", "background", "background", "background"),
+        ("overlapped", "ignore", "background", "ignored"),
+        ("sequential", "background", "their own label", "background"),
+    ],
+)
+def test_what_pixels_become(mode, void, old, nothing) -> None:
+    first, second = diagnosis(mode=mode, void=void).steps
+    assert first.becomes == {"background": "background", "later classes": "background", "void": nothing}
+    assert second.becomes == {"background": "background", "old classes": old, "void": nothing}
+
+
+def test_good_data_has_no_finding() -> None:
+    found = diagnosis()
+    assert found.findings == ()
+    assert (found.errors, found.images, found.sizes) == (
+        0,
+        {"train": 40, "test": 2},
+        {"train": (10,) * 6, "test": (10,) * 6},
+    )
+
+
+BAD = (BadImage("x", "missing", "x is gone"), BadImage("y", "unreadable", "y is torn"))
+
+
+def test_bad_files_are_errors_unless_left_out() -> None:
+    train = replace(GOOD, bad=(*BAD, BadImage("z", "missing", "z is gone")))
+    found = diagnosis(train)
+    assert texts(found) == [
+        "error: 2 train images cannot be used: missing",
+        "error: 1 train images cannot be used: unreadable",
+    ]
+    assert found.findings[0].examples == ("x is gone", "z is gone") and found.errors == 2
+    spared = diagnosis(train, left_out=True)
+    assert texts(spared)[0] == "warning: 2 train images are left out: missing" and spared.errors == 0
+
+
+def test_images_that_train_and_test() -> None:
+    assert texts(diagnosis(test=examined([{0: 90, 1: 5, 2: 5}, {3: 100}]))) == [
+        "error: 2 images both train and test"
+    ]
+
+
+def test_orphans() -> None:
+    found = diagnosis(orphans={"b.png", "a.png"})
+    assert texts(found) == ["warning: 2 masks belong to no image of either split"]
+    assert found.findings[0].examples == ("a.png", "b.png")
+
+
+def test_empty_masks() -> None:
+    train = examined([{0: 50, 1: 30, 255: 20}, {2: 50, 3: 50}, {0: 100}, {255: 100}] * 10)
+    assert "warning: 20 train masks show no class at all: they take part in no step" in texts(
+        diagnosis(train)
+    )
+
+
+def test_rare_and_absent_classes() -> None:
+    train = examined([{1: 100}] * 20 + [{2: 100}] * 3)
+    found = texts(diagnosis(train, examined([{1: 100}, {2: 1}], "t")))
+    assert "warning: 1 classes of step 0 have fewer than 10 training images" in found
+    assert "error: step 1 has 0 training images in mode 'overlapped'; it needs 2" in found
+    assert "warning: 1 classes of step 1 are in no test image: they cannot be scored" in found
+    both = diagnose(make_scenario(CLASSES, "3-1"), train, TEST, 16)
+    assert "warning: 1 classes of step 0 are in no training image of it" in texts(both)
+
+
+def test_nothing_is_left() -> None:
+    nothing = examined([])
+    found = diagnosis(nothing, nothing)
+    assert found.errors == 4 and found.sizes == {}
+
+
+def test_small_images() -> None:
+    found = diagnose(make_scenario(CLASSES, "2-1"), GOOD, TEST, 32)
+    assert texts(found) == ["warning: 40 training images are smaller than half the crop of 32 pixels"]
+    assert found.findings[0].examples[0] == "i0 (10 x 10)"
+
+
+def test_no_background() -> None:
+    classes = ClassTable("bare", {0: "road", 1: "car"}, background=None)
+    train = examined([{0: 60, 1: 40}] * 12)
+    found = diagnose(make_scenario(classes, "1-1"), train, replace(train, keys=("t",) * 12), 16)
+    assert found.steps[1].becomes == {"old classes": "background", "void": "background"}
+    assert found.steps[1].sources["old classes"] == 0.6

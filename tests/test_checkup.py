@@ -1,0 +1,167 @@
+"""`segue data check` and `segue data show` on small folders, good and bad."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from own_folder import write_folder, write_pair
+from PIL import Image
+from short_runs import SHORT
+
+SMALL = (
+    "model.backbone=tiny",
+    "model.head=tiny",
+    "model.output_stride=8",
+    "train.crop=16",
+    "train.workers=0",
+)
+RUN = (*SMALL, "train.epochs=1", "train.batch_size=2", "train.scale=[1,1]", "eval.samples=0")
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    images = {f"train/i{i}": [0, 1, 2] if i % 2 else [0, 1] for i in range(24)}
+    images |= {f"val/v{i}": [0, 1, 2] for i in range(3)}
+    return write_folder(tmp_path / "mine", images, "background\ncat\ndog\n")
+
+
+def words(folder: Path, *more: str) -> tuple[str, ...]:
+    return ("--on", "folder", "--split", "1-1", f"data.root={folder}", *SMALL, *more)
+
+
+def damage(folder: Path) -> None:
+    """One file of each kind of trouble."""
+    (folder / "masks/train/i0.png").unlink()
+    torn = folder / "images/train/i2.png"
+    torn.write_bytes(torn.read_bytes()[:-30])
+    write_pair(folder / "unused.png", folder / "masks/train/i4.png", [0, 1, 77])
+    Image.new("L", (5, 5)).save(folder / "masks/train/i6.png")
+    (folder / "images/val/v0.png").write_bytes(b"")
+    write_pair(folder / "unused.png", folder / "masks/train/orphan.png", [1])
+
+
+def test_good_data(segue, folder) -> None:
+    code, text, err = segue("data", "check", *words(folder))
+    assert (code, err) == (0, "Timing one iteration ...\n")
+    assert text.endswith("Ready to train.\n")
+    rows = [re.findall(r"[\d.]+", line) for line in text.splitlines()]
+    assert ["0", "1", "24", "3", "41.7", "41.7", "0.0", "16.7", "0.0"] in rows  # 1/2 or 1/3 of each image
+    assert ["1", "1", "12", "3", "33.3", "33.3", "33.3", "0.0", "0.0"] in rows
+    assert "Taught as background: background, later classes, void, old classes." in text
+    assert "24 train images: all 24 x 18 pixels." in text
+    assert re.search(r"An epoch of fine-tuning on this cpu, .*: step 0 \d+ s, step 1 \d+ s", text)
+    assert re.search(r"Memory: about \d+\.\d GiB for tiny with batches of 24 at 16 pixels", text)
+
+
+def test_bad_data_is_told_kind_by_kind(segue, folder) -> None:
+    damage(folder)
+    code, text, _ = segue("data", "check", *words(folder))
+    assert code == 1
+    plain = re.sub(r"\s+", " ", text)
+    for kind in ("missing", "unreadable", "unknown id", "wrong size"):
+        assert f"error: 1 train images cannot be used: {kind}" in plain
+    assert "error: 1 test images cannot be used: unreadable" in plain
+    assert "warning: 1 masks belong to no image of either split" in plain and "orphan.png" in plain
+    assert "holds the value 77" in plain and "add --skip-bad skip.json" in plain
+    assert plain.rstrip().endswith("Not ready to train: 5 errors, 1 warning.")
+
+
+def test_skipped_files_are_left_out_of_training(segue, folder, tmp_path) -> None:
+    damage(folder)
+    skip = tmp_path / "skip.json"
+    code, text, _ = segue("data", "check", *words(folder), "--skip-bad", skip)
+    assert code == 0 and "Ready to train, with 6 warnings." in text
+    assert f"5 images are on the list {skip}. Train without them: data.skip={skip}" in text
+    listed = json.loads(skip.read_text())["skip"]
+    assert sorted(listed["train"]) == ["i0", "i2", "i4", "i6"] and sorted(listed["test"]) == ["v0"]
+    run = ("train", "finetune", "--on", "folder", "--split", "1-1", f"data.root={folder}", *RUN)
+    code, _, err = segue(*run, "--out", tmp_path / "run")
+    assert code == 2 and "i0.png is missing" in err
+    code, _, err = segue(*run, "--out", tmp_path / "run", f"data.skip={skip}")
+    assert code == 0, err
+    manifest = json.loads((tmp_path / "run" / "scenario.json").read_text())
+    assert manifest["steps"][0]["images"] == 20
+
+
+def test_a_second_list_keeps_the_first(segue, folder, tmp_path) -> None:
+    damage(folder)
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    segue("data", "check", *words(folder), "--skip-bad", first)
+    (folder / "masks/train/i8.png").unlink()
+    code, _, _ = segue("data", "check", *words(folder, f"data.skip={first}"), "--skip-bad", second)
+    assert code == 0
+    assert sorted(json.loads(second.read_text())["skip"]["train"]) == ["i0", "i2", "i4", "i6", "i8"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", "is no list of files to leave out"),
+        ('{"format": "segue-skip-1", "dataset": "voc"}', "is for the data set 'voc'"),
+        ('{"format": "segue-skip-1", "dataset": "folder", "skip": []}', "is damaged"),
+        ('{"format": "segue-skip-1", "dataset": "folder", "skip": {"train": 3}}', "is damaged"),
+    ],
+)
+def test_broken_lists(segue, folder, tmp_path, content, message) -> None:
+    skip = tmp_path / "skip.json"
+    skip.write_text(content)
+    code, _, err = segue("data", "check", *words(folder, f"data.skip={skip}"))
+    assert code == 2 and message in err and str(skip) in err
+
+
+def test_without_a_split_all_classes_come_at_once(segue, folder) -> None:
+    code, text, _ = segue("data", "check", "--on", "folder", f"data.root={folder}", *SMALL)
+    assert code == 0
+    assert any(re.findall(r"[\d.]+", line)[:4] == ["0", "2", "24", "3"] for line in text.splitlines())
+
+
+def test_page(segue, folder, tmp_path) -> None:
+    damage(folder)
+    (folder / "classes.txt").write_text("background\n<b>cat\n犬\n", encoding="utf-8")
+    page = tmp_path / "check.html"
+    code, text, _ = segue("data", "check", *words(folder), "--page", page)
+    assert code == 1 and f"Page: {page}" in text
+    html = page.read_text(encoding="utf-8")
+    assert "<h1>Not ready to train: 5 errors, 1 warning.</h1>" in html
+    assert "&lt;b&gt;cat" in html and "<b>cat" not in html and "犬" in html
+    assert html.count('<svg class="bars"') == 2 and "holds the value 77" in html
+    assert "http" not in html.replace("http://www.w3.org", "")
+
+
+def test_generated_data_can_be_checked(segue) -> None:
+    code, text, _ = segue("data", "check", "--on", "scenes", "--split", "2-1", *SHORT, *SMALL)
+    assert code in (0, 1) and "barred disc" in text
+
+
+def test_contact_sheet(segue, folder, tmp_path) -> None:
+    sheet = tmp_path / "sheet.html"
+    code, text, err = segue("data", "show", *words(folder), "--step", "1", "--images", "5", "--out", sheet)
+    assert (code, text) == (0, f"Page: {sheet}\n"), err
+    html = sheet.read_text(encoding="utf-8")
+    assert "5 of 12 train images" in html and "New classes: dog." in html
+    assert html.count("<img") == 15 and html.count('class="card"') == 5
+    code, _, _ = segue("data", "show", *words(folder), "--part", "test", "--out", sheet)
+    assert code == 0 and "3 of 3 test images" in sheet.read_text(encoding="utf-8")
+
+
+def test_contact_sheet_of_no_step(segue, folder) -> None:
+    code, _, err = segue("data", "show", *words(folder), "--step", "2")
+    assert code == 2 and "There is no step 2: the split has steps 0 to 1" in err
+
+
+def test_wrong_commands(segue, folder, tmp_path) -> None:
+    assert segue("data", "check", "--on", "nothing")[0] == 2
+    code, _, err = segue("data", "check", "--on", "folder")
+    assert code == 2 and "add data.root=FOLDER" in err
+    code, _, err = segue("data", "check", *words(folder), "--device", "cuda:9")
+    assert code == 2
+    code, _, err = segue("data", "check", *words(folder), "--page", folder)
+    assert code == 2 and "is not an ordinary file" in err
+
+
+def test_list_that_cannot_be_written(segue, folder) -> None:
+    code, _, err = segue("data", "check", *words(folder), "--skip-bad", folder / "classes.txt" / "skip.json")
+    assert code == 2 and "skip.json" in err
