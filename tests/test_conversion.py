@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from segue.data import fetch as fetching
+from segue.data.getting import sources
 
 TINY = (
     *("model.backbone=tiny", "model.head=tiny", "model.output_stride=8", "train.crop=16", "train.workers=0"),
@@ -84,10 +84,10 @@ def test_archive_got_by_hand(segue, tmp_path, monkeypatch) -> None:
     with zipfile.ZipFile(packed, "w") as file:
         file.writestr("top/images/a.txt", "hello")
     content = packed.read_bytes()
-    archive = fetching.Archive(
+    archive = sources.Archive(
         "small.zip", len(content), hashlib.sha256(content).hexdigest(), "top", "got", ("images",), 1000
     )
-    monkeypatch.setitem(fetching.SOURCES, "ade20k", fetching.Source("Small", "got", (archive,), "a page"))
+    monkeypatch.setitem(sources.SOURCES, "ade20k", sources.Source("Small", "got", (archive,), "a page"))
     words = ("data", "fetch", "ade20k", "--out", tmp_path / "data", "--archive", packed)
     code, text, err = segue(*words)
     assert code == 0, err

@@ -13,11 +13,11 @@ from rich.console import Console
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.scenario import Step
+from segue.data.checking.diagnosis import Diagnosis, diagnose
+from segue.data.checking.examine import Examined, examine
+from segue.data.checking.skip import write_skip_list
 from segue.data.datasets.base import SegDataset
 from segue.data.datasets.files import FileDataset
-from segue.data.doctor import Diagnosis, diagnose
-from segue.data.examine import Examined, examine
-from segue.data.skip import write_skip_list
 from segue.engine.build import build_data, build_scenario, open_sets
 from segue.engine.estimate import Estimate, estimate
 from segue.engine.progress import Display

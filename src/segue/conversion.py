@@ -22,8 +22,8 @@ from rich.text import Text
 
 from segue.data.convert import Converted
 from segue.data.convert import convert as convert_source
-from segue.data.fetch import fetch
 from segue.data.formats import read_source
+from segue.data.getting.fetch import fetch
 from segue.engine.progress import Display
 
 MOST_LINES = 10

@@ -60,7 +60,7 @@ def test_what_is_refused_names_the_file(tmp_path, content, message) -> None:
 
 
 def test_missing_file_says_what_to_write(tmp_path) -> None:
-    with pytest.raises(UserError, match="is missing. Write the names of the classes into it"):
+    with pytest.raises(UserError, match=r"is missing\. Write the names of the classes into it"):
         read_class_names(tmp_path / "classes.txt", "mine")
     with pytest.raises(UserError, match="cannot be read"):
         read_class_names(tmp_path, "mine")

@@ -1,5 +1,6 @@
 """Reading image and mask files, and the sentence for each thing that can be wrong with them."""
 
+import os
 import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,8 @@ from PIL import Image
 
 from segue.core.classes import ClassTable
 from segue.core.errors import UserError
-from segue.data.images import check_image, check_pair, read_image, read_mask
+from segue.data import image_files
+from segue.data.images import check_image, check_pair, count_values, read_image, read_mask
 
 CLASSES = ClassTable("pets", {1: "cat", 2: "dog", 3: "fish"})
 
@@ -65,9 +67,9 @@ def test_mask_gives_indices_and_never_colours(tmp_path: Path) -> None:
 
 
 def test_usable_pair_gives_the_ids_present(image: Path, mask: Path) -> None:
-    present = check_pair(image, mask, CLASSES)
-    assert present.shape == (256,) and present.dtype == bool
-    assert np.flatnonzero(present).tolist() == [0, 1, 2, 3, 255]
+    content = check_pair(image, mask, CLASSES)
+    assert content.size == (30, 40) and content.pixels.shape == (256,)
+    assert {i: n for i, n in enumerate(content.pixels) if n} == dict.fromkeys([0, 1, 2, 3, 255], 240)
     assert check_image(image) == (40, 30)
 
 
@@ -111,12 +113,67 @@ def test_file_that_is_no_image(image: Path, mask: Path, content: bytes) -> None:
     for path in (image, mask):
         kept = path.read_bytes()
         path.write_bytes(content)
-        assert refusal(check_pair, image, mask, CLASSES) == f"{path} is not an image that can be read."
+        assert refusal(check_pair, image, mask, CLASSES).startswith(
+            f"{path} is not an image that can be read"
+        )
         path.write_bytes(kept)
 
 
-def test_unreadable_folder(tmp_path: Path) -> None:
-    assert str(tmp_path) in refusal(read_image, tmp_path)
+def test_folder_with_the_name_of_an_image(mask: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder.jpg"
+    folder.mkdir()
+    for arguments in ((read_image, folder), (read_mask, folder), (check_pair, folder, mask, CLASSES)):
+        assert refusal(*arguments) == f"{folder} cannot be read: Is a directory."
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_pipe_and_endless_device_are_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "zero.png").symlink_to("/dev/zero")
+    for path in (tmp_path / "pipe.png", tmp_path / "zero.png"):
+        for function in (read_image, read_mask, check_image):
+            assert refusal(function, path) == f"{path} is not an ordinary file."
+
+
+def test_file_without_permission(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")  # root may read every file
+
+    monkeypatch.setattr(image_files, "_without_waiting", refuse)
+    for function in (read_image, read_mask, check_image):
+        assert refusal(function, image) == f"{image} cannot be read: Permission denied."
+
+
+def test_name_that_no_file_can_have() -> None:
+    assert "cannot be read" in refusal(read_image, Path("a\0b.png"))
+
+
+def test_very_large_file_is_not_read(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_files, "LARGEST", image.stat().st_size)
+    assert read_image(image).shape == (30, 40, 3)
+    monkeypatch.setattr(image_files, "LARGEST", image.stat().st_size - 1)
+    assert f"{image} is too large" in refusal(read_image, image)
+
+
+def test_content_decides_and_not_the_suffix(image: Path, mask: Path, tmp_path: Path) -> None:
+    wrong = [image.rename(tmp_path / "photo.png.tif"), mask.rename(tmp_path / "photo.jpg")]
+    assert check_pair(*wrong, CLASSES).size == (30, 40)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (3, 5), (8, 8), (31, 33)])
+def test_values_are_counted_exactly(shape: tuple[int, int]) -> None:
+    for mask in (noise(*shape), noise(*shape) // 100, np.full(shape, 255, np.uint8), noise(*shape).T):
+        counts = count_values(mask)
+        assert np.array_equal(counts, np.bincount(mask.ravel(), minlength=256)) and counts.sum() == mask.size
+
+
+def test_meaning_of_mask_values_is_counted_by_class(image: Path, mask: Path) -> None:
+    class_ids = np.full(256, -1)
+    class_ids[[0, 1, 2, 3, 255]] = [0, 2, 2, 7, 255]
+    content = check_pair(image, mask, CLASSES, class_ids)
+    assert {i: n for i, n in enumerate(content.pixels) if n} == {0: 240, 2: 480, 7: 240, 255: 240}
+    class_ids[3] = -1
+    assert f"{mask} holds the value 3," in refusal(check_pair, image, mask, CLASSES, class_ids)
 
 
 @pytest.mark.parametrize("value", [4, 128, 254])
@@ -137,12 +194,14 @@ def test_without_background_and_void_every_pixel_needs_a_class(image: Path, mask
     assert "holds the value 0" in message and "(classes 1 to 3)" in message
 
 
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "1", "I;16"])
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA"])
 def test_mask_of_another_kind(image: Path, tmp_path: Path, mode: str) -> None:
     path = tmp_path / "odd.png"
     Image.new(mode, (40, 30)).save(path)
     for arguments in ((read_mask, path), (check_pair, image, path, CLASSES)):
-        assert refusal(*arguments).startswith(f"{path} is a mask of mode {mode}; masks are 8-bit")
+        message = refusal(*arguments)
+        assert message.startswith(f"{path} is a mask of mode {mode}; masks are palette or grey")
+        assert ("segue data convert" in message) == ("RGB" in mode)
 
 
 @pytest.mark.parametrize("limit", [1000, 500])
@@ -158,10 +217,10 @@ def test_decompression_bomb(image: Path, mask: Path, limit: int, monkeypatch: py
     assert read_image(image).shape == (30, 40, 3)
 
 
-def test_threads_leave_the_warning_filters_alone(mask: Path) -> None:
+def test_threads_leave_the_warning_filters_alone(image: Path) -> None:
     before = list(warnings.filters)
     with ThreadPoolExecutor(8) as pool:
-        assert len(list(pool.map(read_mask, [mask] * 400))) == 400
+        assert len(list(pool.map(read_image, [image] * 400))) == 400
     assert warnings.filters == before
 
 

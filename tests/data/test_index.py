@@ -1,6 +1,7 @@
 """The class index: read once, in order, kept under a fingerprint, rebuilt when damaged."""
 
 import os
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from PIL import Image
 
 from segue.core.classes import ClassTable
 from segue.core.errors import UserError
+from segue.data import crew
 from segue.data.datasets.base import Sample, SegDataset
 from segue.data.datasets.voc import Config, Voc
 from segue.data.index import cache_folder, class_index
@@ -160,16 +162,12 @@ def test_index_of_files(voc) -> None:
 
 
 def test_cached_index_opens_no_file(voc, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = class_index(open_train(voc))
-
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("a file was opened")
-
-    monkeypatch.setattr(Image, "open", refuse)
-    assert np.array_equal(class_index(open_train(voc)), first)
+    first, read = class_index(open_train(voc)), []
+    check = Voc.check
+    monkeypatch.setattr(Voc, "check", lambda self, index: read.append(index) or check(self, index))
+    assert np.array_equal(class_index(open_train(voc)), first) and read == []
     os.utime(voc.mask_path("2007_2"), ns=(1, 1))
-    with pytest.raises(AssertionError, match="a file was opened"):
-        class_index(open_train(voc))
+    assert np.array_equal(class_index(open_train(voc)), first) and sorted(read) == [0, 1, 2, 3]
 
 
 def test_changed_mask_is_read_anew(voc) -> None:
@@ -189,3 +187,93 @@ def test_all_bad_files_are_named(voc) -> None:
     assert "2007_1.png is missing" in lines[0]
     assert "2007_3.jpg is not an image" in lines[1]
     assert "2007_4.png holds the value 77" in lines[2] and "classes 1 to 20" in lines[2]
+
+
+# In processes
+
+
+LIAR = "import pickle, sys; sys.stdout.buffer.write(b'no answer' + pickle.dumps(['late']) * 9)"
+"""what comes after a bad answer would be taken for the next one"""
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen]:
+    """Even for a few files; those that were started."""
+    started, start = [], subprocess.Popen
+    monkeypatch.setattr(crew, "MANY", 1)
+    monkeypatch.setattr(crew, "CHUNK", 2)
+    monkeypatch.setattr(
+        crew.subprocess, "Popen", lambda *a, **k: started.append(start(*a, **k)) or started[-1]
+    )
+    return started
+
+
+def ids(present: np.ndarray) -> list[list[int]]:
+    return [np.flatnonzero(row).tolist() for row in present]
+
+
+def test_processes_find_the_same(voc, processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("checked here")
+
+    monkeypatch.setattr(Voc, "check", refuse)
+    assert ids(class_index(open_train(voc))) == [[0, 1, 255], [0, 20, 255], [0, 15, 255], [0, 8, 255]]
+    assert processes and all(process.poll() is not None for process in processes), "none is left"
+
+
+def test_processes_name_bad_files_in_order(voc, processes) -> None:
+    voc.mask_path("2007_1").unlink()
+    voc.image_path("2007_4").write_bytes(b"nonsense")
+    with pytest.raises(UserError) as caught:
+        class_index(open_train(voc))
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 2 and "2007_1.png is missing" in lines[0] and "2007_4.jpg is not" in lines[1]
+    assert processes
+
+
+@pytest.mark.parametrize(
+    "command", ["raise SystemExit(3)", "print('hello')", LIAR], ids=["dead", "talks", "lies"]
+)
+def test_process_that_fails_is_replaced_by_its_thread(voc, processes, monkeypatch, command: str) -> None:
+    start = crew.subprocess.Popen
+    monkeypatch.setattr(crew.subprocess, "Popen", lambda words, **k: start([*words[:2], command], **k))
+    monkeypatch.setattr(crew, "CHUNK", 1)
+    assert ids(class_index(open_train(voc))) == [[0, 1, 255], [0, 20, 255], [0, 15, 255], [0, 8, 255]]
+    assert processes
+
+
+def test_python_that_cannot_be_started(voc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "MANY", 1)
+    monkeypatch.setattr(crew.sys, "executable", "/no/such/python")
+    assert ids(class_index(open_train(voc)))[1] == [0, 20, 255]
+
+
+def test_data_set_that_cannot_be_sent_is_read_here(processes) -> None:
+    assert np.array_equal(class_index(Counted()), expected(12))  # it holds a lock
+    assert processes == []
+
+
+def test_few_files_are_read_in_threads(voc, processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "MANY", 5)
+    assert len(class_index(open_train(voc))) == 4 and processes == []
+
+
+def test_ctrl_c_leaves_no_process(voc, processes) -> None:
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        class_index(open_train(voc), stop)
+    assert processes and all(process.poll() is not None for process in processes)
+    assert not list(cache_folder().rglob("*.npy"))
+
+
+def test_ctrl_c_does_not_wait_for_the_rest() -> None:
+    dataset = Counted(2000)
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        class_index(dataset, stop)
+    assert len(dataset.calls) < 500

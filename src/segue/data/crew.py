@@ -72,30 +72,34 @@ class _Crew:
                 self.pickled = None
 
     def check(self, indices: Sequence[int]) -> list[Row]:
-        if self.pickled is None:
-            return check_chunk(self.dataset, indices)
-        try:
-            process = self._process()
-            pickle.dump(indices, process.stdin)
-            process.stdin.flush()
-            return pickle.load(process.stdout)
-        except (OSError, EOFError, pickle.UnpicklingError):  # not started, or dead
-            return check_chunk(self.dataset, indices)
-
-    def _process(self) -> subprocess.Popen[bytes]:
-        """This thread's own, started when it is first needed."""
         if not hasattr(self.own, "process"):
-            path = os.pathsep.join(folder for folder in sys.path if folder)
-            self.own.process = subprocess.Popen(
+            self.own.process = self._start()
+        process = self.own.process
+        if process is not None:
+            try:
+                pickle.dump(indices, process.stdin)
+                process.stdin.flush()
+                return pickle.load(process.stdout)
+            except Exception:  # dead, or what came is no answer: it is not asked again
+                self.own.process = None
+        return check_chunk(self.dataset, indices)
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        if self.pickled is None:
+            return None
+        try:
+            process = subprocess.Popen(
                 [sys.executable, "-c", "from segue.data.crew import serve; serve()"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
-            self.processes.append(self.own.process)
-            self.own.process.stdin.write(self.pickled)
-        return self.own.process
+            self.processes.append(process)
+            process.stdin.write(self.pickled)
+        except OSError:
+            return None
+        return process
 
     def dismiss(self) -> None:
         for process in self.processes:

@@ -84,12 +84,17 @@ class StepData(Dataset):
         if sample.image.shape[:2] != sample.mask.shape:
             raise UserError(f"{sample.key}: image is {sample.image.shape[:2]}, mask is {sample.mask.shape}.")
         table = self.table if self.table.ndim == 1 else self.table[position]
-        maps = [table[sample.mask]]
+        maps = [relabel(table, sample.mask)]
         if self.saliency is not None:
             maps.append(read_map(self.saliency, sample.key, sample.mask.shape))
         with _seeded(seed):
             image, labels, *salient = apply(self.transform, sample.image, *maps)
         return image, labels, sample.key, *(each.bool() for each in salient)
+
+
+def relabel(table: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """`table[mask]` for 256 uint8 labels and a uint8 mask, in a fifth of the time."""
+    return np.frombuffer(bytearray(mask).translate(table), np.uint8).reshape(mask.shape)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from segue.data.doctor import ClassCount, Diagnosis, Finding, StepSurvey
+from segue.data.checking.diagnosis import ClassCount, Diagnosis, Finding, StepSurvey
 from segue.report.distribution import distribution_charts
 from segue.report.page import render_page, write_page
 

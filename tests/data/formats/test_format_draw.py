@@ -141,6 +141,8 @@ def test_a_polygon_that_takes_for_ever_is_refused() -> None:
     points = np.tile([[-5000.0, -5000.0], [9000.0, 9000.0]], (400, 1))
     with pytest.raises(UserError, match="so many or so long edges"):
         picture(Region("cat", Rings((points,))), size=(5000, 5000))
+    with pytest.raises(UserError, match="so many or so long edges"):
+        picture(Region("cat", Outline(np.zeros((1_000_001, 2)))), size=(1, 1000))
 
 
 def test_words_for_splits() -> None:

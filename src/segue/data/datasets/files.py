@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from segue.core.errors import UserError
+from segue.data.checking.skip import skipped_keys
 from segue.data.datasets.base import DataSplit, Sample, SegDataset
 from segue.data.images import Content, check_pair, read_image, read_mask
-from segue.data.skip import skipped_keys
 
 
 class Pair(NamedTuple):

@@ -1,6 +1,6 @@
 """What a look at all files says about a scenario: findings, images and pixels of each step, a verdict.
 
-A pure function of what was read (data/examine.py), so that every sentence can be tested without files.
+A pure function of what was read (checking/examine.py), so that every sentence can be tested without files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from segue.core.classes import ClassTable
 from segue.core.scenario import Scenario, Step
-from segue.data.examine import Examined
+from segue.data.checking.examine import Examined
 
 Level = Literal["error", "warning"]
 FEW_IMAGES = 10

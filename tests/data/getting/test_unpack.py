@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from segue.core.errors import UserError
-from segue.data import unpack as module
-from segue.data.unpack import unpack
+from segue.data.getting import unpack as module
+from segue.data.getting.unpack import unpack
 
 KINDS = ("tar", "tar.gz", "zip")
 CONTENT = {
@@ -535,7 +535,7 @@ def test_ctrl_c_leaves_nothing(tmp_path):
 
 SLOWLY = """
 import sys, time
-from segue.data.unpack import unpack
+from segue.data.getting.unpack import unpack
 def advance(done, total):
     print(done, flush=True)
     time.sleep(60)

@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 
 from segue.core.errors import UserError
-from segue.data import download, fetch
-from segue.data.fetch import SOURCES, Archive, Source
+from segue.data.getting import download, fetch
+from segue.data.getting.sources import SOURCES, Archive, Source
 
 NAME = "VOCtrainval_11-May-2012.tar"
 CONTENT = {
@@ -600,7 +600,7 @@ DRIVER = """
 import hashlib, os, signal, sys, traceback
 from pathlib import Path
 from dataclasses import replace
-from segue.data import fetch
+from segue.data.getting import fetch
 url, root, digest, size = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 archive = replace(fetch.SOURCES["voc"].archives[0], sha256=digest, size=size, unpacked=10**5)
 fetch.SOURCES["voc"] = replace(fetch.SOURCES["voc"], archives=(archive,))

@@ -1,0 +1,1 @@
+"""Data sets from the web or from archives got by hand: downloaded, checked, unpacked."""
