@@ -1,6 +1,7 @@
 """Reading image and mask files, and the sentence for each thing that can be wrong with them."""
 
 import os
+import pickle
 import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from PIL import Image
 from segue.core.classes import ClassTable
 from segue.core.errors import UserError
 from segue.data import image_files
-from segue.data.images import check_image, check_pair, count_values, read_image, read_mask
+from segue.data.images import BadFile, check_image, check_pair, count_values, read_image, read_mask
 
 CLASSES = ClassTable("pets", {1: "cat", 2: "dog", 3: "fish"})
 
@@ -142,6 +143,13 @@ def test_file_without_permission(image: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(image_files, "_without_waiting", refuse)
     for function in (read_image, read_mask, check_image):
         assert refusal(function, image) == f"{image} cannot be read: Permission denied."
+
+
+def test_error_passes_from_process_to_process(tmp_path: Path) -> None:
+    with pytest.raises(BadFile) as caught:
+        read_mask(tmp_path / "none.png")
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert type(copy) is BadFile and copy.kind == "missing" and str(copy) == str(caught.value)
 
 
 def test_name_that_no_file_can_have() -> None:

@@ -10,10 +10,9 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from segue.bench.caf import CASES, OPTIM, incremental_method
 from segue.bench.made_up import Masks, decode, write_voc
 from segue.bench.measure import in_turns, ratio
 from segue.core.errors import UserError
+from segue.core.records import write_json
 from segue.core.scenario import make_scenario
 from segue.data.crew import check_all
 from segue.data.datasets.base import SegDataset
@@ -33,10 +33,11 @@ from segue.data.datasets.voc import Config, Voc
 from segue.data.steps import Batches, BatchPlan, StepData, relabel
 from segue.data.transforms import train_transform
 from segue.engine.progress import Bar, Display
-from segue.engine.runtime import pick_device, synchronize
+from segue.engine.runtime import pick_device, synchronize, versions
 from segue.engine.train import update
 
 CPU = torch.device("cpu")
+FORMAT = "segue-bench-data-1"
 SIDE = 256
 """of the images of the class index, in pixels"""
 PHOTO = (500, 375)
@@ -67,9 +68,10 @@ def bench_data(
     rounds: int = 3,
     workers: int = 2,
     device: str = "auto",
+    save: Path | None = None,
     console: Console | None = None,
 ) -> list[Row]:
-    """Measure and show one table; `images` is the number of files of the class index (4,000)."""
+    """Measure, show one table and keep it as JSON; `images` is the number of files of the class index."""
     images = 4000 if images is None else images
     if images < 1 or rounds < 1:
         raise UserError("The benchmark needs at least one image and one round.")
@@ -86,6 +88,9 @@ def bench_data(
         rows.append(loader_row(loaded, 12 * rounds, workers, where))
         bar.update(5)
     console.print(_table(rows, images, where))
+    if save is not None:
+        figures = [asdict(row) for row in rows]
+        write_json(save, {"format": FORMAT, "images": images, "versions": versions(where), "rows": figures})
     return rows
 
 
@@ -95,15 +100,14 @@ def index_rows(root: Path, rounds: int, bar: Bar) -> list[Row]:
     whole, masks = Voc(config, "train"), Masks(config, "train")
     files = [pair.mask for pair in whole.pairs], [path for pair in whole.pairs for path in pair[1:]]
     rows = []
-    with _pools() as pools:
-        for number, (what, dataset, paths) in enumerate(
-            (("masks", masks, files[0]), ("masks and images", whole, files[1]))
-        ):
-            calls = [lambda d=dataset: _index(d), *(lambda p=pool, f=paths: _decode(p, f) for pool in pools)]
-            ours, *theirs = in_turns(calls, rounds, CPU)
-            best = [min(each) for each in zip(*theirs, strict=True)]
-            rows.append(_row(f"class index: {what}", "PIL decodes them, on all cores", ours, best))
-            bar.update(2 + number)
+    for number, (what, dataset, paths) in enumerate(
+        (("masks", masks, files[0]), ("masks and images", whole, files[1]))
+    ):
+        calls = [lambda d=dataset: _index(d), *(lambda s=s, p=paths: _decode(s, p) for s in POOLS)]
+        ours, *theirs = in_turns(calls, rounds, CPU)
+        best = [min(each) for each in zip(*theirs, strict=True)]
+        rows.append(_row(f"class index: {what}", "PIL decodes them, on all cores", ours, best))
+        bar.update(2 + number)
     return rows
 
 
@@ -150,23 +154,28 @@ def loader_row(root: Path, iterations: int, workers: int, device: torch.device) 
     return Row("training waits for batches", f"{SMALL.about}; {workers} workers", share)
 
 
-@contextmanager
-def _pools() -> Iterator[tuple[Executor, ...]]:
-    """All cores, in threads and in processes: who wants to be quick takes the better one."""
+def _threads() -> Executor:
+    return ThreadPoolExecutor(os.cpu_count())
+
+
+def _processes() -> Executor:
     fresh = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
-    cores = os.cpu_count()
-    with ThreadPoolExecutor(cores) as threads, ProcessPoolExecutor(cores, mp_context=fresh) as processes:
-        yield threads, processes
+    return ProcessPoolExecutor(os.cpu_count(), mp_context=fresh)
 
 
-def _decode(pool: Executor, paths: Sequence[Path]) -> None:
+POOLS = (_threads, _processes)
+"""all cores in two ways, of which the quicker one counts; starting them counts too, as it does for us"""
+
+
+def _decode(start: Callable[[], Executor], paths: Sequence[Path]) -> None:
     chunks = [paths[i : i + CHUNK] for i in range(0, len(paths), CHUNK)]
-    assert all(pool.map(decode, chunks))
+    with start() as pool:
+        assert all(pool.map(decode, chunks))
 
 
 def _index(dataset: SegDataset) -> None:
     """As `class_index` does it, without what it keeps."""
-    assert not any(isinstance(row, str) for row in check_all(dataset))
+    assert not any(found.bad for found in check_all(dataset))
 
 
 def _row(what: str, beside: str, ours: Sequence[float], theirs: Sequence[float]) -> Row:

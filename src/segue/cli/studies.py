@@ -82,10 +82,11 @@ def run_comparison(
 
 def run_bench(
     what: Annotated[
-        Literal["caf", "methods"],
+        Literal["caf", "methods", "data"],
         typer.Argument(
             metavar="WHAT",
-            help="caf: CAF against MiB and the plain network. methods: all against fine-tuning.",
+            help="caf: CAF against MiB and the plain network. methods: all against fine-tuning."
+            " data: reading against PIL and Python.",
         ),
     ],
     words: Words = None,
@@ -96,12 +97,17 @@ def run_bench(
         str | None,
         typer.Option("--methods", metavar="NAMES", help="methods: those to measure, such as mib,caf."),
     ] = None,
+    images: Annotated[
+        int | None, typer.Option("--images", min=1, help="data: files of the class index; 4,000.")
+    ] = None,
     rounds: Annotated[
         int | None,
-        typer.Option("--rounds", min=1, help="Measurements of each kind: 5 for caf, 15 for methods."),
+        typer.Option(
+            "--rounds", min=1, help="Measurements of each kind: 5 for caf, 15 for methods, 3 for data."
+        ),
     ] = None,
     save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="methods: write the figures as JSON.")
+        Path | None, typer.Option("--save", metavar="FILE", help="methods, data: write the figures as JSON.")
     ] = None,
     device: Device = "auto",
 ) -> None:
@@ -110,13 +116,18 @@ def run_bench(
     segue bench caf --case small method.params.layer.bottleneck=4
 
     segue bench methods --methods mib,caf
+
+    segue bench data --images 20210
     """
-    foreign = (
-        {"--methods": methods, "--save": save} if what == "caf" else {"--case": case, "KEY=VALUE": words}
-    )
-    if said := [name for name, value in foreign.items() if value]:
+    options = {"--case": case, "KEY=VALUE": words, "--methods": methods, "--save": save, "--images": images}
+    own = {"caf": ("--case", "KEY=VALUE"), "methods": ("--methods", "--save"), "data": ("--save", "--images")}
+    if said := [name for name, value in options.items() if value and name not in own[what]]:
         raise UserError(f"{said[0]} does not go with 'segue bench {what}'.")
-    if what == "methods":
+    if what == "data":
+        from segue.bench.data import bench_data
+
+        bench_data(images, rounds or 3, device=device, save=save)
+    elif what == "methods":
         from segue.bench.methods import bench_methods
 
         names = [name.strip() for name in (methods or "all").split(",")]

@@ -54,6 +54,9 @@ class BadFile(UserError):
         super().__init__(message)
         self.kind: Problem = kind
 
+    def __reduce__(self) -> tuple[type[BadFile], tuple[Problem, str]]:
+        return BadFile, (self.kind, str(self))  # loaders hand it from process to process
+
 
 def read_file(path: Path) -> bytes:
     """The content of an ordinary file. Pipes and devices, which may have no end, are refused."""

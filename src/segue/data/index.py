@@ -23,23 +23,29 @@ SHOWN_PROBLEMS = 5
 
 def class_index(dataset: SegDataset, advance: Callable[[int, int], None] | None = None) -> np.ndarray:
     """`present[i, c]`: id c occurs in image i. `advance(done, total)` is called as images are read."""
-    path = cache_folder() / "index" / f"{_digest(dataset.fingerprint())}.npy"
+    path = _place(dataset)
     stored = _load(path, len(dataset))
     if stored is not None:
         return stored
     present = np.zeros((len(dataset), 256), dtype=bool)
     problems: list[str] = []
-    for index, row in enumerate(check_all(dataset)):
-        if isinstance(row, str):
-            problems.append(row)
-        else:
-            present[index] = row
+    done = 0
+    for found in check_all(dataset):
+        count = len(found.pixels)
+        present[done : done + count] = found.pixels > 0
+        problems += map(str, found.bad.values())
+        done += count
         if advance is not None:
-            advance(index + 1, len(dataset))
+            advance(done, len(dataset))
     if problems:
         raise UserError(_summary(problems))
     _store(path, present)
     return present
+
+
+def keep_index(dataset: SegDataset, present: np.ndarray) -> None:
+    """Keep a class index that was found otherwise, so that nobody has to read the files again."""
+    _store(_place(dataset), present)
 
 
 def cache_folder() -> Path:
@@ -49,8 +55,9 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "segue"
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+def _place(dataset: SegDataset) -> Path:
+    digest = hashlib.sha256(dataset.fingerprint().encode()).hexdigest()[:32]
+    return cache_folder() / "index" / f"{digest}.npy"
 
 
 def _load(path: Path, length: int) -> np.ndarray | None:

@@ -62,7 +62,7 @@ def write_contact_sheet(
         "contact.html.j2",
         title=f"{classes.dataset}, step {step.index} of {len(scenario) - 1}, {scenario.mode}, {part}",
         new=", ".join(classes.names[class_id] for class_id in step.new),
-        policy={"void": scenario.void, "future": scenario.future},
+        policy={"mode": scenario.mode, "void": scenario.void},
         part=part,
         cards=cards,
         images=images,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from segue.core.errors import UserError
+from segue.data.crew import check_all
 from segue.data.datasets.base import SegDataset
-from segue.data.images import BadFile, Content
+from segue.data.images import BadFile
+from segue.data.index import keep_index
 
 
 @dataclass(frozen=True)
@@ -43,30 +43,28 @@ class Examined:
 
 
 def examine(dataset: SegDataset, advance: Callable[[int, int], None] | None = None) -> Examined:
-    """Read and check every image and mask, in parallel."""
-    indices, sizes, bad = [], [], []
-    pixels = np.zeros((len(dataset), 256), dtype=np.uint32)
+    """Read and check every image and mask, in parallel; the class index of good files is kept."""
+    sizes, pixels, bad, done = [], [], {}, 0
+    for found in check_all(dataset):
+        sizes.append(found.sizes)
+        pixels.append(found.pixels)
+        bad |= {done + position: error for position, error in found.bad.items()}
+        done += len(found.pixels)
+        if advance is not None:
+            advance(done, len(dataset))
+    good = np.array([index for index in range(done) if index not in bad], dtype=np.int64)
+    keys = dataset.keys
+    examined = Examined(
+        tuple(keys[index] for index in good),
+        good,
+        np.concatenate(sizes)[good],
+        np.concatenate(pixels)[good],
+        tuple(BadImage(keys[index], _kind(error), str(error)) for index, error in bad.items()),
+    )
+    if not bad:
+        keep_index(dataset, examined.present)
+    return examined
 
-    def look(index: int) -> Content | UserError:
-        try:
-            return dataset.check(index)
-        except UserError as error:
-            return error
 
-    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
-    try:
-        for index, found in enumerate(pool.map(look, range(len(dataset)))):
-            if isinstance(found, Content):
-                pixels[len(indices)] = found.pixels
-                indices.append(index)
-                sizes.append(found.size)
-            else:
-                kind = found.kind if isinstance(found, BadFile) else "unreadable"
-                bad.append(BadImage(dataset.keys[index], kind, str(found)))
-            if advance is not None:
-                advance(index + 1, len(dataset))
-    finally:
-        pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the files that are left
-    table = np.array(sizes, dtype=np.int64).reshape(-1, 2)
-    keys = tuple(dataset.keys[index] for index in indices)
-    return Examined(keys, np.array(indices, dtype=np.int64), table, pixels[: len(keys)], tuple(bad))
+def _kind(error: UserError) -> str:
+    return error.kind if isinstance(error, BadFile) else "unreadable"

@@ -51,7 +51,7 @@ class FileDataset(SegDataset):
         key, image, mask = self.pairs[index]
         values = read_mask(mask)
         if self.class_ids is not None:
-            values = self.class_ids.astype(np.uint8)[values]
+            values = self.class_ids.astype(np.uint8).take(values)
         return Sample(key, read_image(image, self.bits), values)
 
     def check(self, index: int) -> Content:
@@ -60,8 +60,8 @@ class FileDataset(SegDataset):
 
     def fingerprint(self) -> str:
         """Names, sizes and times of all files stand for their content: looking at them is quick."""
-        ids = b"" if self.class_ids is None else self.class_ids.tobytes()
-        digest = hashlib.sha256(f"{self.classes!r}".encode() + ids)
+        ids = None if self.class_ids is None else self.class_ids.tolist()
+        digest = hashlib.sha256(f"{self.classes!r} {ids} {self.bits}".encode())
         for _, *paths in self.pairs:
             for path in paths:
                 try:
