@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "ablate": {"core", "engine", "report", "many_runs"},
     "compare": {"core", "engine", "report", "many_runs"},
     "conversion": {"core", "data", "engine"},
+    "fetching": {"core", "data", "engine"},
     "manifests": BELOW_METHODS | {"engine"},
     "checkup": BELOW_METHODS | {"engine", "report"},
     "bench": BELOW_ENGINE | {"engine", "many_runs"},

@@ -9,6 +9,9 @@ from own_folder import write_folder, write_pair
 from PIL import Image
 from short_runs import SHORT
 
+from segue.core.manifest import manifest_hash
+from segue.data import index
+
 SMALL = (
     "model.backbone=tiny",
     "model.head=tiny",
@@ -43,15 +46,15 @@ def damage(folder: Path) -> None:
 
 def test_good_data(segue, folder) -> None:
     code, text, err = segue("data", "check", *words(folder))
-    assert (code, err) == (0, "Timing one iteration ...\n")
+    assert (code, err) == (0, "Timing an iteration ...\n")
     assert text.endswith("Ready to train.\n")
     rows = [re.findall(r"[\d.]+", line) for line in text.splitlines()]
     assert ["0", "1", "24", "3", "41.7", "41.7", "0.0", "16.7", "0.0"] in rows  # 1/2 or 1/3 of each image
     assert ["1", "1", "12", "3", "33.3", "33.3", "33.3", "0.0", "0.0"] in rows
-    assert "Taught as background: background, later classes, void, old classes." in text
+    assert "Taught as background: later classes, void, old classes." in text
     assert "24 train images: all 24 x 18 pixels." in text
     assert re.search(r"An epoch of fine-tuning on this cpu, .*: step 0 \d+ s, step 1 \d+ s", text)
-    assert re.search(r"Memory: about \d+\.\d GiB for tiny with batches of 24 at 16 pixels", text)
+    assert re.search(r"Memory beside .*: about \d+ MiB for tiny with 24 images of 16 pixels at a time", text)
 
 
 def test_bad_data_is_told_kind_by_kind(segue, folder) -> None:
@@ -60,9 +63,9 @@ def test_bad_data_is_told_kind_by_kind(segue, folder) -> None:
     assert code == 1
     plain = re.sub(r"\s+", " ", text)
     for kind in ("missing", "unreadable", "unknown id", "wrong size"):
-        assert f"error: 1 train images cannot be used: {kind}" in plain
-    assert "error: 1 test images cannot be used: unreadable" in plain
-    assert "warning: 1 masks belong to no image of either split" in plain and "orphan.png" in plain
+        assert f"error: 1 train image that cannot be used: {kind}" in plain
+    assert "error: 1 test image that cannot be used: unreadable" in plain
+    assert "warning: 1 mask of no image of either split" in plain and "orphan.png" in plain
     assert "holds the value 77" in plain and "add --skip-bad skip.json" in plain
     assert plain.rstrip().endswith("Not ready to train: 5 errors, 1 warning.")
 
@@ -72,7 +75,7 @@ def test_skipped_files_are_left_out_of_training(segue, folder, tmp_path) -> None
     skip = tmp_path / "skip.json"
     code, text, _ = segue("data", "check", *words(folder), "--skip-bad", skip)
     assert code == 0 and "Ready to train, with 6 warnings." in text
-    assert f"5 images are on the list {skip}. Train without them: data.skip={skip}" in text
+    assert f"5 bad images found; leave out what {skip} lists: data.skip={skip}" in text
     listed = json.loads(skip.read_text())["skip"]
     assert sorted(listed["train"]) == ["i0", "i2", "i4", "i6"] and sorted(listed["test"]) == ["v0"]
     run = ("train", "finetune", "--on", "folder", "--split", "1-1", f"data.root={folder}", *RUN)
@@ -133,7 +136,7 @@ def test_page(segue, folder, tmp_path) -> None:
 
 def test_generated_data_can_be_checked(segue) -> None:
     code, text, _ = segue("data", "check", "--on", "scenes", "--split", "2-1", *SHORT, *SMALL)
-    assert code in (0, 1) and "barred disc" in text
+    assert code == 0 and "barred disc" in text and "Ready to train" in text
 
 
 def test_contact_sheet(segue, folder, tmp_path) -> None:
@@ -165,3 +168,76 @@ def test_wrong_commands(segue, folder, tmp_path) -> None:
 def test_list_that_cannot_be_written(segue, folder) -> None:
     code, _, err = segue("data", "check", *words(folder), "--skip-bad", folder / "classes.txt" / "skip.json")
     assert code == 2 and "skip.json" in err
+
+
+def test_same_names_in_two_parts_are_two_images(segue, folder) -> None:
+    write_pair(folder / "images/val/i0.png", folder / "masks/val/i0.png", [0, 1, 2])
+    code, text, _ = segue("data", "check", *words(folder))
+    assert code == 0 and "both train and test" not in text
+
+
+def test_images_of_both_splits_are_told(segue, folder) -> None:
+    (folder / "train.txt").write_text("".join(f"train/i{i}\n" for i in range(24)))
+    (folder / "val.txt").write_text("val/v0\ntrain/i0\n")
+    code, text, _ = segue("data", "check", *words(folder))
+    assert code == 0 and "1 image that both train and test" in text
+
+
+def test_masks_of_sbd_are_no_orphans(segue, tmp_path) -> None:
+    root = tmp_path / "VOC2012"
+    lists = root / "ImageSets" / "Segmentation"
+    lists.mkdir(parents=True)
+    for key in "abcdef":
+        write_pair(root / f"JPEGImages/{key}.jpg", root / f"SegmentationClassAug/{key}.png", [1, 20])
+    write_pair(root / "JPEGImages/f.jpg", root / "SegmentationClass/f.png", [1, 20])
+    (lists / "train_aug.txt").write_text("a\nb\nc\nd\ne\n")
+    (lists / "val.txt").write_text("f\n")
+    where = ("--on", "voc", "--split", "19-1", f"data.root={root}", *SMALL)
+    _, text, _ = segue("data", "check", *where)
+    assert "mask of no image" not in text and "5 train images" in text
+    write_pair(tmp_path / "unused.png", root / "SegmentationClassAug" / "orphan.png", [1])
+    _, text, _ = segue("data", "check", *where)
+    assert "1 mask of no image of either split" in text and "orphan.png" in text
+
+
+def test_images_left_out_have_masks_all_the_same(segue, folder, tmp_path) -> None:
+    damage(folder)
+    (folder / "masks/train/orphan.png").unlink()
+    skip = tmp_path / "skip.json"
+    segue("data", "check", *words(folder), "--skip-bad", skip)
+    code, text, _ = segue("data", "check", *words(folder, f"data.skip={skip}"))
+    assert code == 0 and text.endswith("Ready to train.\n")
+
+
+def test_manifest_is_heeded(segue, folder, tmp_path) -> None:
+    manifest = tmp_path / "few.json"
+    where = ("--on", "folder", "--split", "1-1", f"data.root={folder}")
+    segue("scenario", "write", manifest, *where)
+    document = json.loads(manifest.read_text())
+    for step in document["steps"]:
+        step["train"] = step["train"][:5]
+        step["images"] = 5
+    document["hash"] = manifest_hash(document)
+    manifest.write_text(json.dumps(document))
+    damage(folder)
+    listed = ("--on", "folder", f"data.root={folder}", f"scenario.manifest={manifest}", *SMALL)
+    code, text, err = segue("data", "check", *listed, "--skip-bad", tmp_path / "skip.json")
+    rows = [re.findall(r"[\d.]+", line)[:4] for line in text.splitlines()]
+    assert ["0", "1", "4", "2"] in rows and ["1", "1", "5", "2"] in rows, text + err
+    assert code == 1 and "error: The manifest needs 1 image that cannot be used" in text
+
+
+def test_what_stops_training_is_an_error_here_too(segue, folder) -> None:
+    code, text, _ = segue("data", "check", *words(folder, "train.accumulate=24"))
+    assert code == 1 and "error: train.accumulate=24 leaves a part of one image" in text
+    code, text, _ = segue(
+        "data", "check", *words(folder)[4:], "--on", "folder", "--split", "cat/dog", "--mode", "disjoint"
+    )
+    assert code == 0, text
+
+
+def test_a_check_spares_training_the_reading(segue, folder, monkeypatch) -> None:
+    segue("data", "check", *words(folder))
+    monkeypatch.setattr(index, "check_all", None)
+    code, _, err = segue("data", "show", *words(folder), "--out", folder / "sheet.html")
+    assert code == 0, err

@@ -71,3 +71,26 @@ def test_lists_of_other_images_are_refused(segue, folder, tmp_path) -> None:
     code, _, err = segue("scenario", "import", write_lists(tmp_path / "y", [0]), *words)
     assert code == 2 and "lacks train-1.npy" in err
     assert not (tmp_path / "out.json").exists()
+
+
+def test_joint_takes_all_images_of_a_manifest(segue, tmp_path) -> None:
+    out = tmp_path / "steps.json"
+    segue("scenario", "write", out, *SCENES)
+    words = ("--manifest", out, *SHORT, "model.backbone=tiny", "--out", tmp_path / "joint")
+    code, _, err = segue("train", "joint", *words)
+    assert code == 0, err
+    listed = [key for step in json.loads(out.read_text())["steps"] for key in step["train"]]
+    run = json.loads((tmp_path / "joint" / "scenario.json").read_text())
+    assert (
+        run["offline"]
+        and sorted(run["steps"][0]["train"]) == sorted(set(listed))
+        and len(set(listed)) < len(listed)
+    )
+
+
+def test_lists_count_all_images(segue, folder, tmp_path) -> None:
+    lists = write_lists(tmp_path / "lists", [0, 1, 2], [0, 3])
+    (tmp_path / "skip.json").write_text('{"format": "segue-skip-1", "dataset": "folder", "skip": {}}')
+    words = ("--on", "folder", "--split", "1-1", f"data.root={folder}", f"data.skip={tmp_path / 'skip.json'}")
+    code, _, err = segue("scenario", "import", lists, tmp_path / "out.json", *words)
+    assert code == 2 and "leave out data.skip" in err

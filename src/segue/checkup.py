@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
@@ -12,13 +13,13 @@ from rich.console import Console
 
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
-from segue.core.scenario import Step
-from segue.data.checking.diagnosis import Diagnosis, diagnose
+from segue.core.scenario import Scenario, Step
+from segue.data.checking.diagnosis import Diagnosis, diagnose, numbered
 from segue.data.checking.examine import Examined, examine
-from segue.data.checking.skip import write_skip_list
 from segue.data.datasets.base import SegDataset
 from segue.data.datasets.files import FileDataset
-from segue.engine.build import build_data, build_scenario, open_sets
+from segue.data.skip import write_skip_list
+from segue.engine.build import build_data, build_scenario, open_sets, step_images, step_problems
 from segue.engine.estimate import Estimate, estimate
 from segue.engine.progress import Display
 from segue.engine.recipe import resolve
@@ -39,17 +40,16 @@ def check_data(
     """Read everything once and say what was found; returns whether training can start."""
     console, display, where = Console(), Display(), pick_device(device)
     sets = dict(zip(("train", "test"), open_sets(config), strict=True))
-    scenario, _ = build_scenario(config, sets["train"])
+    scenario, listed = build_scenario(config, sets["train"])
     found = {name: _examine(dataset, name, display) for name, dataset in sets.items()}
     bad = {name: {image.key: image.reason for image in each.bad} for name, each in found.items()}
     if skip_bad is not None:
         write_skip_list(skip_bad, scenario.classes.dataset, bad, config.data.get("skip"))
-    crop, orphans = config.train.crop, _orphans(sets.values())
-    diagnosis = diagnose(scenario, found["train"], found["test"], crop, orphans, skip_bad is not None)
+    diagnosis = _diagnose(config, scenario, listed, sets, found, skip_bad is not None)
     console.print(checkup_tables(diagnosis))
     costs = []
     if len(found["train"].indices):
-        display.say("Timing one iteration ...")
+        display.say("Timing an iteration ...")
         measured = estimate(config, scenario, sets["train"], found["train"].indices, where)
         costs = _costs(config, diagnosis, measured, where.type)
     lines = [*_sizes(diagnosis), *costs]
@@ -59,6 +59,33 @@ def check_data(
     for line in (*lines, verdict(diagnosis)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return diagnosis.errors == 0
+
+
+def _diagnose(
+    config: RunConfig,
+    scenario: Scenario,
+    listed: Sequence[Sequence[str]] | None,
+    sets: Mapping[str, SegDataset],
+    found: Mapping[str, Examined],
+    left_out: bool,
+) -> Diagnosis:
+    """What was found, held against the scenario as a run would have it."""
+    train, test, lost = found["train"], found["test"], set()
+    if listed is not None:  # a manifest is not changed by a list of files to leave out
+        bad = {image.key for image in train.bad}
+        lost = bad.intersection(key for keys in listed for key in keys)
+        listed = [[key for key in keys if key not in bad] for keys in listed]
+    images = step_images(scenario, listed, train.keys, train.present)
+    counts = [
+        (len(images[step.index]), len(scenario.select(step, test.present, "test"))) for step in scenario
+    ]
+    problems = step_problems(config, scenario, counts)
+    if lost:
+        problems.append(f"The manifest needs {numbered(lost, 'image')} that cannot be used: write another.")
+    files = [dataset for dataset in sets.values() if isinstance(dataset, FileDataset)]
+    orphans, shared = _orphans(files), _shared(files)
+    crop = config.train.crop
+    return diagnose(scenario, train, test, images, crop, problems, orphans, shared, left_out)
 
 
 def show_data(config: RunConfig, index: int, part: Literal["train", "test"], count: int, out: Path) -> None:
@@ -82,11 +109,16 @@ def _examine(dataset: SegDataset, name: str, display: Display) -> Examined:
         return examine(dataset, lambda done, _: bar.update(done))
 
 
-def _orphans(sets: Iterable[SegDataset]) -> set[str]:
-    """Masks on disk that belong to no image of any of these splits."""
-    files = [dataset for dataset in sets if isinstance(dataset, FileDataset)]
-    used = {pair.mask for dataset in files for pair in dataset.pairs}
-    return {str(path) for dataset in files for path in dataset.mask_files() if path not in used}
+def _orphans(sets: Iterable[FileDataset]) -> set[str]:
+    """Masks on disk of no image of these splits. Their names count: SBD has the masks of VOC once more."""
+    used = {pair.mask.name for dataset in sets for pair in (*dataset.pairs, *dataset.skipped)}
+    return {str(path) for dataset in sets for path in dataset.mask_files() if path.name not in used}
+
+
+def _shared(sets: Sequence[FileDataset]) -> set[str]:
+    """Images that are in every one of these splits."""
+    images = [{str(pair.image) for pair in dataset.pairs} for dataset in sets]
+    return set.intersection(*images) if images else set()
 
 
 def _sizes(diagnosis: Diagnosis) -> Iterator[str]:
@@ -95,19 +127,25 @@ def _sizes(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _costs(config: RunConfig, diagnosis: Diagnosis, measured: Estimate, device: str) -> list[str]:
-    """What fine-tuning would cost; other methods cost up to about twice as much (segue list methods)."""
+    """What fine-tuning would cost; other methods cost up to about twice as much."""
     train = config.train
-    batch = min(-(-train.batch_size // train.accumulate), max(step.train for step in diagnosis.steps))
+    largest = max(step.train for step in diagnosis.steps)
+    part = -(-min(train.batch_size, largest) // train.accumulate)
+    cores = os.cpu_count() or 1 if device == "cpu" else None
     epochs = (
-        f"step {step.index} {duration(measured.epoch_seconds(step.train, train.workers))}"
+        f"step {step.index} {duration(measured.epoch_seconds(step.train, train.workers, cores))}"
         for step in diagnosis.steps
     )
     return [
         f"An epoch of fine-tuning on this {device}, estimated from one iteration: {', '.join(epochs)}."
         " Other methods: see 'segue list methods'.",
-        f"Memory: about {measured.memory(batch) / 2**30:.1f} GiB for {config.model.backbone} with batches of"
-        f" {batch} at {train.crop} pixels.",
+        f"Memory beside what Python and torch take: about {amount(measured.memory(part))} for"
+        f" {config.model.backbone} with {numbered(part, 'image')} of {train.crop} pixels at a time.",
     ]
+
+
+def amount(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
 
 def duration(seconds: float) -> str:
@@ -118,7 +156,8 @@ def duration(seconds: float) -> str:
 
 def _advice(bad: int, skip_bad: Path | None) -> list[str]:
     if skip_bad is not None:
-        return [f"{bad} images are on the list {skip_bad}. Train without them: data.skip={skip_bad}"]
+        found = numbered(bad, "bad image")
+        return [f"{found} found; leave out what {skip_bad} lists: data.skip={skip_bad}"]
     return ["Mend these files, or leave them out: add --skip-bad skip.json."] if bad else []
 
 

@@ -1,29 +1,17 @@
-"""`segue data convert` and `segue data fetch`: from other people's files to a folder to train on."""
+"""`segue data convert`: from annotations in many formats to a folder to train on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
 from segue.data.convert import Converted
 from segue.data.convert import convert as convert_source
 from segue.data.formats import read_source
-from segue.data.getting.fetch import fetch
 from segue.engine.progress import Display
 
 MOST_LINES = 10
@@ -50,35 +38,6 @@ def convert_annotations(
     lines.append(f"Look at it: segue data check --on folder data.root={done.out}")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def fetch_data(name: str, out: Path, archives: Sequence[Path], mirror: str | None) -> None:
-    """Get a data set, and say how to train on it."""
-    display = Display()
-    with _byte_bars(display) as advance:
-        found = fetch(name, out, archives, base_url=mirror, advance=advance, say=display.say)
-    for line in (found.note, f"Look at it: segue data check --on {name} data.root={found.root}"):
-        if line:
-            Console().print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _byte_bars(display: Display) -> Iterator[Callable[[str, int, int], None] | None]:
-    """A bar for each thing that is done, in bytes; none where nobody watches."""
-    if not display.shows_bars:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=16), DownloadColumn())
-    columns += (TransferSpeedColumn(), TimeRemainingColumn(compact=True))
-    with Progress(*columns, console=display.console) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def advance(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what)
-            bars.update(tasks[what], completed=done, total=total)
-
-        yield advance
 
 
 def _table(done: Converted, kind: str) -> Table:

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from segue.core.errors import UserError
 from segue.core.manifest import manifest, write_manifest
 from segue.data.index_lists import lists_to_keys, read_index_lists
 from segue.engine.build import build_data, build_scenario, index_classes, open_sets
@@ -27,6 +28,8 @@ def import_scenario(
 ) -> None:
     """The images that index lists give to each step, held against the classes in them."""
     config = resolve("finetune", on, split, mode, words)
+    if config.data.get("skip") is not None:
+        raise UserError("Index lists count all images: leave out data.skip here.")
     train_set, _ = open_sets(config)
     scenario, _ = build_scenario(config, train_set)
     lists = read_index_lists(folder, len(scenario))

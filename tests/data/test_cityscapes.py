@@ -105,7 +105,8 @@ def test_raw_labels_come_first(root: Path) -> None:
 @pytest.mark.parametrize("gone", ["leftImg8bit", "gtFine", "leftImg8bit/val", "gtFine/val", "."])
 def test_missing_folder_is_named(root: Path, gone: str) -> None:
     (root / gone).rename(root.parent / "elsewhere")
-    assert refusal(root, "test").startswith(f"The folder {root / gone} is missing.")
+    kind, fate = ("data folder", "does not exist") if gone == "." else ("folder", "is missing")
+    assert refusal(root, "test").startswith(f"The {kind} {root / gone} {fate}.")
 
 
 def test_no_root_and_no_images(root: Path) -> None:

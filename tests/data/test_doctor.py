@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from segue.core.classes import ClassTable
-from segue.core.scenario import make_scenario
+from segue.core.scenario import Scenario, make_scenario
 from segue.data.checking.diagnosis import ClassCount, Diagnosis, diagnose
 from segue.data.checking.examine import BadImage, Examined
 
@@ -28,7 +28,11 @@ TEST = examined([{0: 90, 1: 5, 2: 5}, {3: 100}], "t")
 
 def diagnosis(train: Examined = GOOD, test: Examined = TEST, mode="overlapped", **more) -> Diagnosis:
     policies = {key: more.pop(key) for key in ("void", "future") if key in more}
-    return diagnose(make_scenario(CLASSES, "2-1", mode, **policies), train, test, 16, **more)
+    return held_against(make_scenario(CLASSES, "2-1", mode, **policies), train, test, **more)
+
+
+def held_against(scenario: Scenario, train: Examined, test: Examined, crop: int = 16, **more) -> Diagnosis:
+    return diagnose(scenario, train, test, scenario.train_images(train.present), crop, **more)
 
 
 def texts(found: Diagnosis) -> list[str]:
@@ -79,58 +83,68 @@ def test_bad_files_are_errors_unless_left_out() -> None:
     train = replace(GOOD, bad=(*BAD, BadImage("z", "missing", "z is gone")))
     found = diagnosis(train)
     assert texts(found) == [
-        "error: 2 train images cannot be used: missing",
-        "error: 1 train images cannot be used: unreadable",
+        "error: 2 train images that cannot be used: missing",
+        "error: 1 train image that cannot be used: unreadable",
     ]
     assert found.findings[0].examples == ("x is gone", "z is gone") and found.errors == 2
     spared = diagnosis(train, left_out=True)
-    assert texts(spared)[0] == "warning: 2 train images are left out: missing" and spared.errors == 0
+    assert texts(spared)[0] == "warning: 2 train images left out: missing" and spared.errors == 0
 
 
 def test_images_that_train_and_test() -> None:
-    assert texts(diagnosis(test=examined([{0: 90, 1: 5, 2: 5}, {3: 100}]))) == [
-        "error: 2 images both train and test"
-    ]
+    found = diagnosis(shared={"b.png", "a.png"})
+    assert texts(found) == ["warning: 2 images that both train and test: scores will flatter"]
+    assert found.findings[0].examples == ("a.png", "b.png")
+
+
+def test_why_a_run_would_not_start() -> None:
+    found = diagnosis(problems=["too few"])
+    assert texts(found) == ["error: too few"] and found.errors == 1
+
+
+def test_images_of_a_manifest() -> None:
+    scenario = make_scenario(CLASSES, "2-1")
+    found = diagnose(scenario, GOOD, TEST, (np.array([1]), np.array([2, 3])), 16)
+    assert [step.train for step in found.steps] == [1, 2]
+    assert found.steps[0].classes[1] == ClassCount("dog", 1, 1, 0.7)
 
 
 def test_orphans() -> None:
     found = diagnosis(orphans={"b.png", "a.png"})
-    assert texts(found) == ["warning: 2 masks belong to no image of either split"]
+    assert texts(found) == ["warning: 2 masks of no image of either split"]
     assert found.findings[0].examples == ("a.png", "b.png")
 
 
 def test_empty_masks() -> None:
     train = examined([{0: 50, 1: 30, 255: 20}, {2: 50, 3: 50}, {0: 100}, {255: 100}] * 10)
-    assert "warning: 20 train masks show no class at all: they take part in no step" in texts(
-        diagnosis(train)
-    )
+    assert "warning: 20 train masks without any class: no part of any step" in texts(diagnosis(train))
 
 
 def test_rare_and_absent_classes() -> None:
     train = examined([{1: 100}] * 20 + [{2: 100}] * 3)
-    found = texts(diagnosis(train, examined([{1: 100}, {2: 1}], "t")))
-    assert "warning: 1 classes of step 0 have fewer than 10 training images" in found
-    assert "error: step 1 has 0 training images in mode 'overlapped'; it needs 2" in found
-    assert "warning: 1 classes of step 1 are in no test image: they cannot be scored" in found
-    both = diagnose(make_scenario(CLASSES, "3-1"), train, TEST, 16)
-    assert "warning: 1 classes of step 0 are in no training image of it" in texts(both)
+    found = diagnosis(train, examined([{1: 100}, {2: 1}], "t"))
+    assert "warning: 1 class of step 0 in fewer than 10 training images" in texts(found)
+    assert found.findings[0].examples == ("dog (3)",)
+    assert "warning: 1 class of step 1 in no test image: no score" in texts(found)
+    both = held_against(make_scenario(CLASSES, "3-1"), train, TEST)
+    assert "warning: 1 class of step 0 in no training image of it" in texts(both)
 
 
 def test_nothing_is_left() -> None:
     nothing = examined([])
     found = diagnosis(nothing, nothing)
-    assert found.errors == 4 and found.sizes == {}
+    assert found.sizes == {} and [step.train for step in found.steps] == [0, 0]
 
 
 def test_small_images() -> None:
-    found = diagnose(make_scenario(CLASSES, "2-1"), GOOD, TEST, 32)
-    assert texts(found) == ["warning: 40 training images are smaller than half the crop of 32 pixels"]
+    found = held_against(make_scenario(CLASSES, "2-1"), GOOD, TEST, 32)
+    assert texts(found) == ["warning: 40 training images smaller than half the crop of 32 pixels"]
     assert found.findings[0].examples[0] == "i0 (10 x 10)"
 
 
 def test_no_background() -> None:
     classes = ClassTable("bare", {0: "road", 1: "car"}, background=None)
     train = examined([{0: 60, 1: 40}] * 12)
-    found = diagnose(make_scenario(classes, "1-1"), train, replace(train, keys=("t",) * 12), 16)
+    found = held_against(make_scenario(classes, "1-1"), train, replace(train, keys=("t",) * 12))
     assert found.steps[1].becomes == {"old classes": "background", "void": "background"}
     assert found.steps[1].sources["old classes"] == 0.6

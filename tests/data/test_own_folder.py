@@ -1,5 +1,6 @@
 """The user's own folder: its layouts, its splits, and what is said when it cannot be read."""
 
+import os
 import unicodedata
 from pathlib import Path
 
@@ -138,7 +139,7 @@ def test_lists_do_not_lead_out(many, line) -> None:
 
 
 def test_what_is_refused(many, tmp_path_factory) -> None:
-    assert refusal(None) == "The data set folder needs its place: add data.root=FOLDER."
+    assert refusal(None).startswith("The data set folder needs its folder: add data.root=FOLDER")
     assert "does not exist" in refusal(many / "nowhere")
     empty = tmp_path_factory.mktemp("empty")
     assert "classes.txt is missing" in refusal(empty)
@@ -164,3 +165,10 @@ def test_doubled_and_empty_lists(many) -> None:
     assert "is empty" in refusal(many)
     (many / "train.txt").write_bytes(b"\xff\xfe")
     assert "not a text file" in refusal(many)
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.png", b"bell\x07.png", b"new\nline.png"])
+def test_names_that_are_no_text(many, name) -> None:
+    content = (many / "images" / "photo 1.png").read_bytes()
+    (Path(os.fsdecode(bytes(many / "images") + b"/" + name))).write_bytes(content)
+    assert "whose name is no plain text: rename it" in refusal(many)

@@ -115,6 +115,6 @@ def fetch(
 
     A download that was stopped goes on with the same command.
     """
-    from segue.conversion import fetch_data
+    from segue.fetching import fetch_data
 
     fetch_data(name, out, archive or [], mirror)

@@ -118,20 +118,25 @@ class Scenario:
         """Indices of the images that belong to a step; `present[i, c]` says whether id c is in image i."""
         if split == "test":
             return np.flatnonzero(present[:, step.seen].any(axis=1))
+        return self.train_images(present)[step.index]
+
+    def train_images(self, present: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Indices of the images that train each step."""
         if self.mode == "divided" and not self.offline:
-            return np.flatnonzero(self._divided(present) == step.index)
+            finer = self.division or self.groups
+            step_of = {class_id: k for k, group in enumerate(self.groups) for class_id in group}
+            merged = np.array([*(step_of[group[0]] for group in finer), -1])
+            steps = merged[divide(present, finer)]
+            return tuple(np.flatnonzero(steps == k) for k in range(len(self)))
+        return tuple(np.flatnonzero(self._by_rule(step, present)) for step in self)
+
+    def _by_rule(self, step: Step, present: np.ndarray) -> np.ndarray:
+        """Whether each image trains a step, in modes in which one image has nothing to do with another."""
         chosen = present[:, step.new].any(axis=1)
         if self.mode in ("disjoint", "sequential"):
-            future = [class_id for class_id in self.classes.ids if class_id not in step.seen]
-            chosen &= ~present[:, future].any(axis=1)
-        return np.flatnonzero(chosen)
-
-    def _divided(self, present: np.ndarray) -> np.ndarray:
-        """The step of every image in mode `divided`, -1 for none."""
-        finer = self.division or self.groups
-        step_of = {class_id: k for k, group in enumerate(self.groups) for class_id in group}
-        merged = [step_of[group[0]] for group in finer]
-        return np.array([*merged, -1])[divide(present, finer)]
+            others = [class_id for class_id in self.classes.ids if class_id not in step.seen]
+            chosen &= ~present[:, others].any(axis=1)
+        return chosen
 
     def label_table(self, step: Step, split: Literal["train", "test"] = "train") -> np.ndarray:
         """256 labels, one per mask id: `labels = table[mask]` relabels a mask."""

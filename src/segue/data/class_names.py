@@ -1,8 +1,9 @@
 """The file of class names: one name a line, or `ID NAME`.
 
-Without numbers a line's place, from 0, is the id. A line `background` says which id means "none of the
-classes"; without one every labelled pixel has a class, and ids start at 0 with the first. Lines named
-`void`, `ignore` or `unlabelled` are ids that nobody scores; so is 255, unless it is a class.
+Without numbers a name's place, from 0, is the id; so there are no gaps between names. A line `background`
+says which id means "none of the classes"; without one every labelled pixel has a class, and ids start at 0
+with the first. Lines named `void`, `ignore` or `unlabelled` are ids that nobody scores; so is 255, unless it
+is a class.
 """
 
 from __future__ import annotations
@@ -43,9 +44,15 @@ def read_class_names(path: Path, dataset: str) -> ClassTable:
 
 def _entries(path: Path) -> dict[int, str]:
     """id -> name, as the file says it."""
-    lines = [line for line in _lines(path) if line and not line.startswith("#")]
+    every = _lines(path)
+    lines = [line for line in every if line and not line.startswith("#")]
     numbered = [re.fullmatch(r"(\d{1,9})\s*[\s:,;]\s*(\S.*)", line) for line in lines]
     if not any(numbered):
+        if lines and every[every.index(lines[0]) :][: len(lines)] != lines:
+            raise UserError(
+                f"{path} has empty lines or comments between names: without numbers nobody can tell whether"
+                " they count. Remove them, or write ID NAME on every line."
+            )
         if len(lines) > 256:
             raise UserError(f"{path} has {len(lines)} names, but masks are 8 bit: at most 256.")
         return dict(enumerate(lines))

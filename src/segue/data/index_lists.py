@@ -66,7 +66,7 @@ def lists_to_keys(
     assert len(lists) == len(scenario) and len(keys) == len(present)
     by_name = np.array(sorted(range(len(keys)), key=lambda image: keys[image]))
     chosen, comparisons = [], []
-    for step, indices in zip(scenario, lists, strict=True):
+    for step, indices, rule in zip(scenario, lists, scenario.train_images(present), strict=True):
         name = f"train-{step.index}.npy"
         if indices.max() >= len(keys):
             raise UserError(
@@ -81,7 +81,6 @@ def lists_to_keys(
                 f" shows no new class of step {step.index} ({len(without)} such images): the lists probably"
                 " refer to another order or another list of images, or to another split."
             )
-        rule = scenario.select(step, present)
         chosen.append(tuple(keys[image] for image in np.sort(images)))
         both = len(np.intersect1d(images, rule))
         comparisons.append(ListComparison(step.index, len(images), len(rule) - both, len(images) - both))

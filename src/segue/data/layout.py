@@ -65,6 +65,8 @@ def files_by_key(folder: Path, suffixes: Collection[str]) -> dict[str, Path]:
             if name.startswith(".") or suffix.lower() not in suffixes:
                 continue
             key = _key(stem if below == "." else f"{below}{os.sep}{stem}")
+            if not key.isprintable():  # control characters, or bytes that are no UTF-8
+                raise UserError(f"{folder} holds the file {name!r}, whose name is no plain text: rename it.")
             if key in found:
                 raise UserError(f"{found[key]} and {os.path.join(place, name)} have the same name: keep one.")
             found[key] = Path(place, name)

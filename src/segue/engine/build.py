@@ -114,29 +114,49 @@ def build_data(config: RunConfig, display: Display) -> Data:
         index_classes(train_set, "train", display),
         index_classes(test_set, "test", display),
     )
-    if keys is None:
-        train_images = tuple(scenario.select(step, train_present) for step in scenario)
-    else:
-        train_images = tuple(_positions(train_set, names) for names in keys)
+    train_images = step_images(scenario, keys, train_set.keys, train_present)
     test_images = tuple(scenario.select(step, test_present, "test") for step in scenario)
-    for step, train, test in zip(scenario, train_images, test_images, strict=True):
+    counts = [(len(train), len(test)) for train, test in zip(train_images, test_images, strict=True)]
+    if problems := step_problems(config, scenario, counts):
+        raise UserError(problems[0])
+    return Data(config, scenario, train_set, test_set, train_images, test_images, train_present, test_present)
+
+
+def step_images(
+    scenario: Scenario, listed: Sequence[Sequence[str]] | None, keys: Sequence[str], present: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """The images, as places in `keys`, that train each step: those that a manifest lists, or by the rule."""
+    if listed is None:
+        return scenario.train_images(present)
+    position = {key: index for index, key in enumerate(keys)}
+    if missing := [key for names in listed for key in names if key not in position]:
+        raise UserError(
+            f"The manifest names '{missing[0]}', which the data set lacks ({len(missing)} such images)."
+        )
+    return tuple(np.array([position[key] for key in names], dtype=np.int64) for names in listed)
+
+
+def step_problems(config: RunConfig, scenario: Scenario, counts: Sequence[tuple[int, int]]) -> list[str]:
+    """Why steps with so many training and test images cannot be trained, if so."""
+    problems = []
+    for step, (train, test) in zip(scenario, counts, strict=True):
         names = ", ".join(scenario.classes.names[class_id] for class_id in step.new)
-        if len(train) < 2:
-            raise UserError(
-                f"Step {step.index} has {len(train)} training images with its new classes ({names}) in mode"
+        if train < 2:
+            problems.append(
+                f"Step {step.index} has {train} training images with its new classes ({names}) in mode"
                 f" '{scenario.mode}'; it needs at least 2. Choose another split or mode, or add images."
             )
-        batch = min(config.train.batch_size, len(train))
+        batch = min(config.train.batch_size, train)
         part = -(-batch // config.train.accumulate)
-        single = part == 1 or batch % part == 1
+        single = batch > 1 and (part == 1 or batch % part == 1)
         if single and (step.first or config.train.norm == "batch"):
-            raise UserError(
+            problems.append(
                 f"train.accumulate={config.train.accumulate} leaves a part of one image (batches of {batch}"
                 f" at step {step.index}), but batch norm needs at least 2. Choose a smaller train.accumulate."
             )
-        if len(test) == 0:
-            raise UserError(f"No test image shows a class that is known at step {step.index} ({names}).")
-    return Data(config, scenario, train_set, test_set, train_images, test_images, train_present, test_present)
+        if test == 0:
+            problems.append(f"No test image shows a class that is known at step {step.index} ({names}).")
+    return problems
 
 
 def open_sets(config: RunConfig) -> tuple[SegDataset, SegDataset]:
@@ -179,6 +199,9 @@ def build_scenario(
     if wanted.manifest is None:
         return scenario, None
     listed, keys = from_manifest(read_manifest(wanted.manifest), dataset.classes, wanted.manifest)
+    if offline and not listed.offline:  # all at once what the manifest gives step by step
+        listed = replace(listed, offline=True)
+        keys = (tuple(dict.fromkeys(key for step in keys for key in step)),)
     for name in ("groups", "mode", "void", "future", "offline"):
         ours, theirs = getattr(scenario, name), getattr(listed, name)
         if ours != theirs:
@@ -192,12 +215,3 @@ def index_classes(dataset: SegDataset, split: str, display: Display) -> np.ndarr
     """The class index of a data set, with a bar while it is read."""
     with display.bar(f"reading {split} masks", len(dataset)) as bar:
         return class_index(dataset, lambda done, _: bar.update(done))
-
-
-def _positions(dataset: SegDataset, keys: tuple[str, ...]) -> np.ndarray:
-    position = {key: index for index, key in enumerate(dataset.keys)}
-    if missing := [key for key in keys if key not in position]:
-        raise UserError(
-            f"The manifest names '{missing[0]}', which the data set lacks ({len(missing)} such images)."
-        )
-    return np.array([position[key] for key in keys], dtype=np.int64)

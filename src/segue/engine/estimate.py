@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,13 +14,14 @@ from segue.core.scenario import Scenario
 from segue.data.datasets.base import SegDataset
 from segue.data.steps import StepData
 from segue.data.transforms import train_transform
+from segue.engine.build import build_method
 from segue.engine.runtime import autocast, synchronize
 from segue.losses import cross_entropy
-from segue.models.segmenter import Segmenter
 
 IMAGES = 2
 """the fewest that batch norm takes"""
 READ_IMAGES = 8
+ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,12 @@ class Estimate:
     image_bytes: int
     """what the backward pass needs of one image"""
 
-    def epoch_seconds(self, images: int, workers: int) -> float:
-        """Reading goes on beside training if there are workers."""
+    def epoch_seconds(self, images: int, workers: int, cores: int | None) -> float:
+        """Reading goes on beside training if there are workers; on a CPU (`cores`) both share it."""
         train, read = images * self.train_seconds, images * self.read_seconds
-        return max(train, read / workers) if workers else train + read
+        if not workers:
+            return train + read
+        return max(train, read / workers) if cores is None else train + read / cores
 
     def memory(self, images: int) -> int:
         return self.model_bytes + images * self.image_bytes
@@ -48,12 +51,11 @@ class Estimate:
 def estimate(
     config: RunConfig, scenario: Scenario, dataset: SegDataset, images: Sequence[int], device: torch.device
 ) -> Estimate:
-    """Time one iteration of fine-tuning, the second of two, and the reading of a few of these images."""
-    reading = _reading(config, scenario, dataset, images)
-    model = Segmenter(replace(config.model, weights=None, pretrained=False)).to(device)
+    """Time an iteration of fine-tuning, and the reading of a few of these images."""
+    method = build_method(config, device, initial_weights=False)
     for step in scenario:
-        model.grow(step, balanced=False)
-    crop = config.train.crop
+        method.grow(step)
+    model, crop = method.model.train(), config.train.crop
     batch = torch.zeros(IMAGES, 3, crop, crop, dtype=torch.uint8, device=device)
     labels = torch.zeros(IMAGES, crop, crop, dtype=torch.uint8, device=device)
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
@@ -66,6 +68,7 @@ def estimate(
         return tensor
 
     def iteration() -> float:
+        kept.clear()
         began = time.perf_counter()
         with autocast(device, config.train.precision), torch.autograd.graph.saved_tensors_hooks(note, _same):
             loss = cross_entropy(model(batch).logits, labels)
@@ -73,11 +76,11 @@ def estimate(
         synchronize(device)
         return time.perf_counter() - began
 
-    iteration()
-    kept.clear()
-    seconds = iteration()
+    iteration()  # the first one is slower
+    seconds = min(iteration() for _ in range(ROUNDS)) / IMAGES
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
-    return Estimate(seconds / IMAGES, reading, 3 * parameters, sum(kept.values()) // IMAGES)
+    reading = _reading(config, scenario, dataset, images)
+    return Estimate(seconds, reading, 3 * parameters, sum(kept.values()) // IMAGES)
 
 
 def _same(tensor: Tensor) -> Tensor:

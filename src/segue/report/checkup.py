@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from segue.data.checking.diagnosis import ClassCount, Diagnosis, Finding, StepSurvey
+from segue.data.checking.diagnosis import ClassCount, Diagnosis, Finding, StepSurvey, numbered
 from segue.report.distribution import distribution_charts
 from segue.report.page import render_page, write_page
 
@@ -41,10 +41,9 @@ def write_checkup(path: Path, diagnosis: Diagnosis, costs: Sequence[str]) -> Pat
 
 def verdict(diagnosis: Diagnosis) -> str:
     """One sentence."""
-    warned = f"{diagnosis.warnings} warning{'s' * (diagnosis.warnings != 1)}"
+    warned = numbered(diagnosis.warnings, "warning")
     if diagnosis.errors:
-        found = f"{diagnosis.errors} error{'s' * (diagnosis.errors != 1)}"
-        return f"Not ready to train: {found}, {warned}."
+        return f"Not ready to train: {numbered(diagnosis.errors, 'error')}, {warned}."
     return "Ready to train." if not diagnosis.warnings else f"Ready to train, with {warned}."
 
 
@@ -57,7 +56,7 @@ def size_text(sizes: Sequence[int]) -> str:
 
 def fate(steps: Sequence[StepSurvey]) -> str:
     """What training makes of pixels that are no new class."""
-    becomes = {name: label for step in steps for name, label in step.becomes.items()}
+    becomes = {name: label for step in steps for name, label in step.becomes.items() if name != label}
     said = {
         "background": "Taught as background",
         "ignored": "Ignored",

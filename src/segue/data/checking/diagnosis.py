@@ -5,7 +5,7 @@ A pure function of what was read (checking/examine.py), so that every sentence c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,7 +26,7 @@ SOURCES = ("background", "old classes", "later classes", "void")
 
 @dataclass(frozen=True)
 class Finding:
-    """Something worth knowing; errors stop a run."""
+    """Something worth knowing; with an error a run does not start."""
 
     level: Level
     text: str
@@ -86,26 +86,31 @@ def diagnose(
     scenario: Scenario,
     train: Examined,
     test: Examined,
+    images: Sequence[np.ndarray],
     crop: int,
+    problems: Sequence[str] = (),
     orphans: Collection[str] = (),
+    shared: Collection[str] = (),
     left_out: bool = False,
 ) -> Diagnosis:
     """Everything that can be said about these files in this scenario.
 
-    `left_out`: files that cannot be used are on a list of those that training leaves out.
+    `images` are the rows of `train` that train each step, and `problems` say why a run would not start with
+    them. `orphans` are masks without an image, `shared` images of both splits. `left_out`: files that cannot
+    be used are on a list of those that training leaves out.
     """
-    steps = tuple(_survey(scenario, step, train, test) for step in scenario)
+    steps = tuple(_survey(scenario, step, images[step.index], train, test) for step in scenario)
     splits = {"train": train, "test": test}
-    findings = [
-        finding for name, split in splits.items() for finding in _file_findings(name, split, left_out)
-    ]
+    findings = [each for name, split in splits.items() for each in _file_findings(name, split, left_out)]
+    findings += [Finding("error", problem) for problem in problems]
     findings += _mask_findings(scenario.classes, splits)
-    findings += _step_findings(scenario, steps)
+    findings += _step_findings(steps)
     if orphans:
-        text = f"{len(orphans)} masks belong to no image of either split"
+        text = f"{numbered(orphans, 'mask')} of no image of either split"
         findings.append(Finding("warning", text, tuple(sorted(orphans))[:SHOWN]))
-    if both := sorted(set(train.keys) & set(test.keys)):
-        findings.append(Finding("error", f"{len(both)} images both train and test", tuple(both[:SHOWN])))
+    if shared:
+        text = f"{numbered(shared, 'image')} that both train and test: scores will flatter"
+        findings.append(Finding("warning", text, tuple(sorted(shared))[:SHOWN]))
     findings += _size_findings(train, crop)
     return Diagnosis(
         scenario.classes.dataset,
@@ -117,8 +122,15 @@ def diagnose(
     )
 
 
-def _survey(scenario: Scenario, step: Step, train: Examined, test: Examined) -> StepSurvey:
-    chosen = scenario.select(step, train.present)
+def numbered(things: Sized | int, name: str) -> str:
+    """`1 mask`, `2 masks`, `2 classes`."""
+    number = things if isinstance(things, int) else len(things)
+    return f"{number:,} {name}" + ("" if number == 1 else "es" if name.endswith("s") else "s")
+
+
+def _survey(
+    scenario: Scenario, step: Step, chosen: np.ndarray, train: Examined, test: Examined
+) -> StepSurvey:
     tested = scenario.select(step, test.present, "test")
     pixels = train.pixels[chosen].sum(axis=0, dtype=np.int64)
     total = max(int(pixels.sum()), 1)
@@ -161,7 +173,8 @@ def _file_findings(name: str, split: Examined, left_out: bool) -> Iterable[Findi
     """The files of a split that cannot be used, kind by kind."""
     for kind in dict.fromkeys(image.kind for image in split.bad):
         reasons = [image.reason for image in split.bad if image.kind == kind]
-        text = f"{len(reasons)} {name} images {'are left out' if left_out else 'cannot be used'}: {kind}"
+        fate = "left out" if left_out else "that cannot be used"
+        text = f"{numbered(reasons, f'{name} image')} {fate}: {kind}"
         yield Finding("warning" if left_out else "error", text, tuple(reasons[:SHOWN]))
 
 
@@ -169,40 +182,32 @@ def _mask_findings(classes: ClassTable, splits: dict[str, Examined]) -> Iterable
     for name, split in splits.items():
         empty = np.flatnonzero(~split.present[:, list(classes.ids)].any(axis=1))
         if len(empty):
-            examples = tuple(split.keys[i] for i in empty[:SHOWN])
-            text = f"{len(empty)} {name} masks show no class at all: they take part in no step"
-            yield Finding("warning", text, examples)
+            text = f"{numbered(empty, f'{name} mask')} without any class: no part of any step"
+            yield Finding("warning", text, tuple(split.keys[i] for i in empty[:SHOWN]))
 
 
-def _step_findings(scenario: Scenario, steps: Iterable[StepSurvey]) -> Iterable[Finding]:
+def _step_findings(steps: Iterable[StepSurvey]) -> Iterable[Finding]:
+    """Classes with few images; what is too little to train at all is among the problems already."""
     for step in steps:
-        if step.train < 2:
-            text = f"step {step.index} has {step.train} training images in mode '{scenario.mode}'; it needs 2"
-            yield Finding("error", text)
-        if step.test == 0:
-            yield Finding("error", f"step {step.index} has no test image")
-        none = [count.name for count in step.classes if count.train == 0]
-        few = [f"{count.name} ({count.train})" for count in step.classes if 0 < count.train < FEW_IMAGES]
-        unseen = [count.name for count in step.classes if count.test == 0]
-        if none and step.train >= 2:
-            text = f"{len(none)} classes of step {step.index} are in no training image of it"
-            yield Finding("warning", text, tuple(none[:SHOWN]))
-        if few:
-            text = f"{len(few)} classes of step {step.index} have fewer than {FEW_IMAGES} training images"
-            yield Finding("warning", text, tuple(few[:SHOWN]))
-        if unseen and step.test:
-            text = f"{len(unseen)} classes of step {step.index} are in no test image: they cannot be scored"
-            yield Finding("warning", text, tuple(unseen[:SHOWN]))
+        none = [each.name for each in step.classes if each.train == 0]
+        few = [f"{each.name} ({each.train})" for each in step.classes if 0 < each.train < FEW_IMAGES]
+        unseen = [each.name for each in step.classes if each.test == 0]
+        for classes, text in (
+            (none if step.train else [], "in no training image of it"),
+            (few, f"in fewer than {FEW_IMAGES} training images"),
+            (unseen if step.test else [], "in no test image: no score"),
+        ):
+            if classes:
+                start = f"{numbered(classes, 'class')} of step {step.index}"
+                yield Finding("warning", f"{start} {text}", tuple(classes[:SHOWN]))
 
 
 def _size_findings(train: Examined, crop: int) -> Iterable[Finding]:
     small = np.flatnonzero(train.sizes.max(axis=1) < crop / 2) if len(train.sizes) else []
     if len(small):
-        text = f"{len(small)} training images are smaller than half the crop of {crop} pixels"
-        examples = tuple(
-            f"{train.keys[i]} ({train.sizes[i][1]} x {train.sizes[i][0]})" for i in small[:SHOWN]
-        )
-        yield Finding("warning", text, examples)
+        text = f"{numbered(small, 'training image')} smaller than half the crop of {crop} pixels"
+        sizes = (f"{train.keys[i]} ({train.sizes[i][1]} x {train.sizes[i][0]})" for i in small[:SHOWN])
+        yield Finding("warning", text, tuple(sizes))
 
 
 def _size_range(sizes: np.ndarray) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import ClassVar
 from segue.core.classes import ClassTable
 from segue.core.errors import UserError
 from segue.data.datasets.base import DataSplit
-from segue.data.datasets.files import FileDataset, Pair
+from segue.data.datasets.files import FileDataset, Pair, data_root
 
 FOLDER = "ADEChallengeData2016"
 PARTS = {"train": "training", "test": "validation"}
@@ -86,9 +86,7 @@ class Ade20k(FileDataset):
     no_modes: ClassVar = {"disjoint": DIVIDE, "sequential": DIVIDE}
 
     def __init__(self, config: Config, split: DataSplit) -> None:
-        if config.root is None:
-            raise UserError(f"The data set ade20k needs its folder: add data.root=FOLDER ({FOLDER}).")
-        root = find_root(Path(config.root).expanduser())
+        root = find_root(data_root(config.root, "ade20k", f"the folder {FOLDER}"))
         images, self._masks = (root / kind / PARTS[split] for kind in ("images", "annotations"))
         for folder in (images, self._masks):
             if not folder.is_dir():
@@ -109,8 +107,6 @@ def find_root(folder: Path) -> Path:
     for candidate in (folder, folder / FOLDER):
         if (candidate / "images").is_dir() and (candidate / "annotations").is_dir():
             return candidate
-    if not folder.is_dir():
-        raise UserError(f"The data folder {folder} does not exist. Set data.root to the folder {FOLDER}.")
     raise UserError(
         f"{folder} is not an ADE20K folder: neither it nor {folder / FOLDER} holds images and annotations."
         f" Set data.root to the folder {FOLDER}."

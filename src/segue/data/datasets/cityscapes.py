@@ -18,8 +18,9 @@ import numpy as np
 from segue.core.classes import IGNORE, ClassTable
 from segue.core.errors import UserError
 from segue.data.datasets.base import DataSplit
-from segue.data.datasets.files import FileDataset, Pair
+from segue.data.datasets.files import FileDataset, Pair, data_root
 
+HOLDS = "leftImg8bit and gtFine"
 PARTS = {"train": "train", "test": "val"}
 IMAGE_END = "_leftImg8bit.png"
 RAW_END, TRAIN_END = "_gtFine_labelIds.png", "_gtFine_labelTrainIds.png"
@@ -64,15 +65,11 @@ class Cityscapes(FileDataset):
     classes = ClassTable("cityscapes", dict(enumerate(CLASSES.values())), background=None, void=(IGNORE,))
 
     def __init__(self, config: Config, split: DataSplit) -> None:
-        if config.root is None:
-            raise UserError("The data set cityscapes needs its folder (with gtFine): add data.root=FOLDER.")
-        root, part = Path(config.root).expanduser(), PARTS[split]
+        root, part = data_root(config.root, "cityscapes", f"the one with {HOLDS}"), PARTS[split]
         images, self._masks = root / "leftImg8bit" / part, root / "gtFine" / part
-        for folder in (root, images.parent, self._masks.parent, images, self._masks):
+        for folder in (images.parent, self._masks.parent, images, self._masks):
             if not folder.is_dir():
-                raise UserError(
-                    f"The folder {folder} is missing. Set data.root to the one with leftImg8bit and gtFine."
-                )
+                raise UserError(f"The folder {folder} is missing. Set data.root to the one with {HOLDS}.")
         raw = any(self._masks.glob(f"*/*{RAW_END}"))
         self._end = TRAIN_END if not raw and any(self._masks.glob(f"*/*{TRAIN_END}")) else RAW_END
         self.class_ids = class_ids_of_raw_labels() if self._end == RAW_END else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from abc import abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from segue.core.errors import UserError
-from segue.data.checking.skip import skipped_keys
 from segue.data.datasets.base import DataSplit, Sample, SegDataset
 from segue.data.images import Content, check_pair, read_image, read_mask
+from segue.data.skip import skipped_keys
 
 
 class Pair(NamedTuple):
@@ -34,7 +35,9 @@ class FileDataset(SegDataset):
 
     def __init__(self, pairs: Iterable[Pair], split: DataSplit, skip: str | None) -> None:
         left_out = skipped_keys(skip, self.classes.dataset, split) if skip is not None else frozenset()
+        pairs = tuple(pairs)
         self.pairs = tuple(pair for pair in pairs if pair.key not in left_out)
+        self.skipped = tuple(pair for pair in pairs if pair.key in left_out)
         if not self.pairs:
             raise UserError(f"The data set {self.classes.dataset} has no image left for '{split}'.")
         self._keys = tuple(pair.key for pair in self.pairs)
@@ -66,7 +69,17 @@ class FileDataset(SegDataset):
             for path in paths:
                 try:
                     stat = path.stat()
-                    digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+                    digest.update(os.fsencode(f"{path} {stat.st_size} {stat.st_mtime_ns}\n"))
                 except OSError:
-                    digest.update(f"{path} missing\n".encode())
+                    digest.update(os.fsencode(f"{path} missing\n"))
         return digest.hexdigest()
+
+
+def data_root(root: str | None, dataset: str, what: str) -> Path:
+    """The folder that data.root names; `what` says what it should be."""
+    if root is None:
+        raise UserError(f"The data set {dataset} needs its folder: add data.root=FOLDER ({what}).")
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"The data folder {folder} does not exist. Set data.root to {what}.")
+    return folder

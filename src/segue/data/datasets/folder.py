@@ -19,10 +19,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from segue.core.errors import UserError
 from segue.data.class_names import read_class_names
 from segue.data.datasets.base import DataSplit
-from segue.data.datasets.files import FileDataset, Pair
+from segue.data.datasets.files import FileDataset, Pair, data_root
 from segue.data.layout import IMAGE_SUFFIXES, MASK_SUFFIXES, Part, files_by_key, find_part
 
 
@@ -54,11 +53,7 @@ class Folder(FileDataset):
     protocol: ClassVar = {"train": {"epochs": 30, "batch_size": 24, "crop": 512}}
 
     def __init__(self, config: Config, split: DataSplit) -> None:
-        if config.root is None:
-            raise UserError("The data set folder needs its place: add data.root=FOLDER.")
-        root = Path(config.root).expanduser()
-        if not root.is_dir():
-            raise UserError(f"The data folder {root} does not exist. Set data.root to your folder.")
+        root = data_root(config.root, "folder", "your own, with images, masks and classes.txt")
         self.classes = read_class_names(root / config.classes, "folder")
         self.bits = config.bits
         part = find_part(root, getattr(config, split), split, config.test_share)

@@ -14,7 +14,7 @@ from typing import ClassVar
 from segue.core.classes import ClassTable
 from segue.core.errors import UserError
 from segue.data.datasets.base import DataSplit
-from segue.data.datasets.files import FileDataset, Pair
+from segue.data.datasets.files import FileDataset, Pair, data_root
 from segue.data.layout import check_keys, read_lines
 
 CLASSES = (
@@ -57,9 +57,7 @@ class Voc(FileDataset):
     classes = ClassTable("voc", dict(enumerate(CLASSES, start=1)), background=0, void=(255,))
 
     def __init__(self, config: Config, split: DataSplit) -> None:
-        if config.root is None:
-            raise UserError("The data set voc needs its folder: add data.root=FOLDER (the folder VOC2012).")
-        root = find_root(Path(config.root).expanduser())
+        root = find_root(data_root(config.root, "voc", "the folder VOC2012"))
         lists = root / "ImageSets" / "Segmentation"
         augmented = (root / "SegmentationClassAug").is_dir() and (lists / "train_aug.txt").is_file()
         name = config.train_list if config.train_list != "auto" else ("train_aug" if augmented else "train")
@@ -79,8 +77,6 @@ def find_root(folder: Path) -> Path:
     for candidate in (folder, folder / "VOC2012", folder / "VOCdevkit" / "VOC2012"):
         if (candidate / "JPEGImages").is_dir():
             return candidate
-    if not folder.is_dir():
-        raise UserError(f"The data folder {folder} does not exist. Set data.root to the folder VOC2012.")
     raise UserError(
         f"{folder} is not a VOC 2012 folder: it holds neither JPEGImages nor VOCdevkit/VOC2012/JPEGImages."
         " Set data.root to the folder VOC2012."

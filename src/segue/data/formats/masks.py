@@ -151,7 +151,7 @@ def _read_values(path: Path) -> _Names:
     ordered = {value: class_name(table.names[value], str(path)) for value in sorted(table.names)}
     classes = classes_of(ordered.values(), path)
     ids = {value: value_of(name, classes) for value, name in ordered.items()}
-    ids |= dict.fromkeys(table.void, VOID) | {VOID: VOID}
+    ids |= dict.fromkeys(table.void, VOID)
     if table.background is not None:
         ids[table.background] = BACKGROUND
     return _Names(path, classes, ids, colours=False)
