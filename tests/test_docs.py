@@ -1,11 +1,13 @@
 """What the documentation says is so: links, numbers, and the method that it shows."""
 
 import io
+import json
 import re
 from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
+from own_folder import write_pair
 from rich.console import Console
 
 from segue.ablate import ablate
@@ -114,3 +116,35 @@ def test_stored_recipes_are_those_of_today() -> None:
         run = read_run(folder)
         today = resolve(run.method, "scenes", "5-2", overrides=[f"train.seed={run.steps[0].seed}"])
         assert differences(run.recipe, read_back(today)) == []
+
+
+def test_the_data_set_that_the_docs_show(segue, tmp_path) -> None:
+    """It can be checked, looked at and trained on, from a file of its own."""
+    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    for part, count in {"train": 12, "test": 3}.items():
+        for i in range(count):
+            write_pair(tmp_path / part / f"{i}.jpg", tmp_path / part / f"{i}.png", [0, 1, 2])
+    words = ("--on", str(tmp_path / "mine.py"), "--split", "cat/dog", f"data.root={tmp_path}")
+    small = ("model.backbone=tiny", "model.head=tiny", "model.output_stride=8", "train.crop=16")
+    quick = (*small, "train.epochs=1", "train.batch_size=4", "train.workers=0", "eval.samples=0")
+    code, out, err = segue("data", "check", *words, *quick)
+    assert code == 0 and "Ready to train." in out, err
+    code, _, err = segue("train", "mib", *words, *quick, "--out", tmp_path / "run")
+    assert code == 0, err
+    assert read_run(tmp_path / "run").finished
+    code, _, err = segue("data", "check", *words[:2])
+    assert code == 2 and "add data.root=FOLDER" in err
+
+
+def test_cost_of_reading_in_the_docs_is_that_of_the_record() -> None:
+    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    block = re.search(r"<!-- bench:data -->\n(.*?)<!-- /bench:data -->", text, re.S)
+    record = json.loads((ROOT / "results" / "bench-data.json").read_text())
+    assert record["images"] == 20210
+    lines = ["| what | beside | ours takes |", "| --- | --- | ---: |"]
+    for row in record["rows"]:
+        share = f"{row['ours']:.1%} of the time" if row["ratio"] is None else f"{row['ratio']:.3g} of its time"
+        lines.append(f"| {row['what']} | {row['beside']} | {share} |")
+    assert block is not None and block[1].strip() == "\n".join(lines)

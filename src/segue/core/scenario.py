@@ -2,8 +2,8 @@
 
 Everything here is a pure function of class sets and policies: no files, no torch. The rules are those of the
 benchmark protocol (docs/protocol.md): *overlapped* takes every image with a new class; *disjoint* also
-demands that no class of a later step is present; *sequential* takes the disjoint images and keeps the labels
-of old classes; *divided* gives each image to one step (core/division.py). Labels are canonical: 0 is
+demands that no class is present but new and old ones; *sequential* takes the disjoint images and keeps the
+labels of old classes; *divided* gives each image to one step (core/division.py). Labels are canonical: 0 is
 background ("none of the seen classes"), then the classes in order of arrival, 255 is ignored.
 """
 

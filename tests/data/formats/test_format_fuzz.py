@@ -121,7 +121,6 @@ def test_every_value_replaced_by_every_nasty_one(kind: str, thorough: bool, tmp_
             for other in ALL_NASTY if thorough else some_nasty(value, len(seen)):
                 bench.attempt(json.dumps(replaced(document, way, other)).encode())
         seen.add(alike)
-    print(kind, thorough, bench.outcomes)
     assert bench.outcomes["converted"] > 9 and bench.outcomes["refused"] > (200 if thorough else 60)
 
 
@@ -129,10 +128,11 @@ def test_every_value_replaced_by_every_nasty_one(kind: str, thorough: bool, tmp_
 @pytest.mark.parametrize("kind", FILES)
 def test_cut_off_anywhere(kind: str, thorough: bool, tmp_path: Path) -> None:
     bench = Bench(kind, tmp_path)
-    for length in spread(len(bench.content), 2000 if thorough else 25):
-        bench.attempt(bench.content[:length])
-    print(kind, thorough, bench.outcomes)
+    length = len(bench.content)
+    for cut in spread(length, length if thorough else 25):
+        bench.attempt(bench.content[:cut])
     assert bench.outcomes["refused"] > (10 if kind in JSON else 2)
+    assert kind not in JSON or bench.outcomes["converted"] == 0
 
 
 @thoroughly
@@ -143,21 +143,18 @@ def test_other_files_cut_off_or_overwritten(kind: str, name: str, thorough: bool
     bench = Bench(kind, tmp_path, name)
     content = bench.content
     sample = png_places(content) if name.endswith(".png") else spread(len(content), 25)
-    for length in range(len(content)) if thorough else sample:
-        bench.attempt(content[:length])
-        bench.attempt(content[:length] + b"\xff" + content[length + 1 :])
-    print(kind, thorough, bench.outcomes)
+    for place in range(len(content)) if thorough else sample:
+        bench.attempt(content[:place])
+        bench.attempt(content[:place] + b"\xff" + content[place + 1 :])
     assert bench.outcomes["refused"] > 3
 
 
 @thoroughly
 def test_bytes_overwritten(thorough: bool, tmp_path: Path) -> None:
-    bench = Bench("coco", tmp_path)
-    bytes_ = b'"[{}9\x00\xff'
+    bench, values = Bench("coco", tmp_path), b'"[{}9\x00\xff'
     for place in range(0, len(bench.content), 1 if thorough else 9):
-        for byte in bytes_ if thorough else bytes_[place % 7 :][:1]:
-            bench.attempt(bench.content[:place] + bytes([byte]) + bench.content[place + 1 :])
-    print(thorough, bench.outcomes)
+        for value in values if thorough else values[place % 7 :][:1]:
+            bench.attempt(bench.content[:place] + bytes([value]) + bench.content[place + 1 :])
     assert bench.outcomes["refused"] > 20
 
 
