@@ -1,6 +1,7 @@
 """`segue data check` and `segue data show` on small folders, good and bad."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from own_folder import write_folder, write_pair
 from PIL import Image
 from short_runs import SHORT
 
+from segue import checkup
 from segue.core.manifest import manifest_hash
 from segue.data import index
 
@@ -100,8 +102,8 @@ def test_a_second_list_keeps_the_first(segue, folder, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is not JSON"),
-        ("[" * 100_000, "is not JSON"),
+        ("{", "is no list of files to leave out"),
+        ("[" * 100_000, "is no list of files to leave out"),
         ("[]", "is no list of files to leave out"),
         ('{"format": "segue-skip-1", "dataset": "voc"}', "is for the data set 'voc'"),
         ('{"format": "segue-skip-1", "dataset": "folder", "skip": []}', "is damaged"),
@@ -241,3 +243,27 @@ def test_a_check_spares_training_the_reading(segue, folder, monkeypatch) -> None
     monkeypatch.setattr(index, "check_all", None)
     code, _, err = segue("data", "show", *words(folder), "--out", folder / "sheet.html")
     assert code == 0, err
+
+
+def test_nothing_but_a_list_is_written_over(segue, folder, tmp_path) -> None:
+    code, _, err = segue("data", "check", *words(folder), "--skip-bad", folder / "classes.txt")
+    assert code == 2 and "is no list of files to leave out" in err
+    assert (folder / "classes.txt").read_text() == "background\ncat\ndog\n"
+    skip = tmp_path / "skip.json"
+    assert [segue("data", "check", *words(folder), "--skip-bad", skip)[0] for _ in range(2)] == [0, 0]
+
+
+def test_ctrl_c(segue, folder, monkeypatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkup, "examine", stop)
+    code, _, err = segue("data", "check", *words(folder))
+    assert (code, err) == (130, "Stopped. The same command starts again, or goes on if it can.\n")
+
+
+def test_names_that_are_no_text_can_be_printed(segue, folder, tmp_path) -> None:
+    odd = Path(os.fsdecode(bytes(folder / "images/train") + b"/caf\xe9.png"))
+    odd.write_bytes((folder / "images/train/i0.png").read_bytes())
+    code, _, err = segue("data", "check", *words(folder), "--skip-bad", tmp_path / "skip.json")
+    assert code == 2 and "is no plain text: rename it" in err

@@ -145,6 +145,8 @@ def test_cost_of_reading_in_the_docs_is_that_of_the_record() -> None:
     assert record["images"] == 20210
     lines = ["| what | beside | ours takes |", "| --- | --- | ---: |"]
     for row in record["rows"]:
-        share = f"{row['ours']:.1%} of the time" if row["ratio"] is None else f"{row['ratio']:.3g} of its time"
+        share = (
+            f"{row['ours']:.1%} of the time" if row["ratio"] is None else f"{row['ratio']:.3g} of its time"
+        )
         lines.append(f"| {row['what']} | {row['beside']} | {share} |")
     assert block is not None and block[1].strip() == "\n".join(lines)

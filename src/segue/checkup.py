@@ -52,7 +52,8 @@ def check_data(
         display.say("Timing an iteration ...")
         measured = estimate(config, scenario, sets["train"], found["train"].indices, where)
         costs = _costs(config, diagnosis, measured, where.type)
-    lines = [*_sizes(diagnosis), *costs]
+    lines = [*dict.fromkeys(note for dataset in sets.values() for note in dataset.notes)]
+    lines += [*_sizes(diagnosis), *costs]
     if page is not None:
         lines.append(f"Page: {write_checkup(page, diagnosis, costs)}")
     lines += _advice(sum(map(len, bad.values())), skip_bad)

@@ -292,3 +292,10 @@ def test_bad_file_of_a_test_during_a_step_is_named(run, text):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UserError, match=r"1-0002\.json is not a record of a test during a step"):
         read_trajectory(run)
+
+
+def test_json_of_names_that_are_no_text(tmp_path) -> None:
+    document = {"caf\udce9": ["é", "犬"]}
+    write_json(tmp_path / "odd.json", document)
+    content = (tmp_path / "odd.json").read_bytes()
+    assert json.loads(content.decode()) == document and "犬".encode() in content

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from segue.core import ordinary
 from segue.core.classes import ClassTable
 from segue.core.errors import UserError
-from segue.data import image_files
 from segue.data.images import BadFile, check_image, check_pair, count_values, read_image, read_mask
 
 CLASSES = ClassTable("pets", {1: "cat", 2: "dog", 3: "fish"})
@@ -133,14 +133,14 @@ def test_pipe_and_endless_device_are_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "zero.png").symlink_to("/dev/zero")
     for path in (tmp_path / "pipe.png", tmp_path / "zero.png"):
         for function in (read_image, read_mask, check_image):
-            assert refusal(function, path) == f"{path} is not an ordinary file."
+            assert refusal(function, path) == f"{path} cannot be read: it is not an ordinary file."
 
 
 def test_file_without_permission(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")  # root may read every file
 
-    monkeypatch.setattr(image_files, "_without_waiting", refuse)
+    monkeypatch.setattr(ordinary, "_without_waiting", refuse)
     for function in (read_image, read_mask, check_image):
         assert refusal(function, image) == f"{image} cannot be read: Permission denied."
 
@@ -156,11 +156,19 @@ def test_name_that_no_file_can_have() -> None:
     assert "cannot be read" in refusal(read_image, Path("a\0b.png"))
 
 
-def test_very_large_file_is_not_read(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_files, "LARGEST", image.stat().st_size)
-    assert read_image(image).shape == (30, 40, 3)
-    monkeypatch.setattr(image_files, "LARGEST", image.stat().st_size - 1)
-    assert f"{image} is too large" in refusal(read_image, image)
+def test_very_large_file_is_not_read(image: Path) -> None:
+    with open(image, "r+b") as file:
+        file.truncate(2**30 + 1)  # a hole: it needs no room on the disk
+    assert refusal(read_image, image) == f"{image} cannot be read: it is too large (1024 MiB)."
+
+
+@pytest.mark.parametrize("size", [(4001, 40), (40, 4001)])
+def test_thread_of_pixels_is_refused(tmp_path: Path, size: tuple[int, int]) -> None:
+    image, mask = tmp_path / "image.png", tmp_path / "mask.png"
+    for path, mode in ((image, "RGB"), (mask, "L")):
+        Image.new(mode, size).save(path)
+    with pytest.raises(BadFile, match="too thin for a square crop"):
+        check_pair(image, mask, CLASSES)
 
 
 def test_content_decides_and_not_the_suffix(image: Path, mask: Path, tmp_path: Path) -> None:

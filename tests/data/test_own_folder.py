@@ -148,7 +148,7 @@ def test_what_is_refused(many, tmp_path_factory) -> None:
     (empty / "images").mkdir()
     assert "has no folder of masks" in refusal(empty)
     (empty / "masks").mkdir()
-    assert "has no image left for 'train'" in refusal(empty)
+    assert "has no image for 'train': is data.root right?" in refusal(empty)
     (many / "labels").mkdir()
     assert "has masks and labels: keep one" in refusal(many)
 
@@ -171,4 +171,76 @@ def test_doubled_and_empty_lists(many) -> None:
 def test_names_that_are_no_text(many, name) -> None:
     content = (many / "images" / "photo 1.png").read_bytes()
     (Path(os.fsdecode(bytes(many / "images") + b"/" + name))).write_bytes(content)
-    assert "whose name is no plain text: rename it" in refusal(many)
+    assert "is no plain text: rename it" in refusal(many)
+
+
+def test_a_dot_is_no_other_image(many) -> None:
+    (many / "train.txt").write_text("photo 1\n./photo 1\n")
+    assert "names 'photo 1' twice" in refusal(many)
+    (many / "train.txt").write_text(".//photo 1\n")
+    assert opened(many).keys == ("photo 1",)
+
+
+@pytest.mark.parametrize("options", [{"train": "trainn"}, {"train": "../x"}, {"train": "val"}])
+def test_a_part_that_was_asked_for_must_be_there(many, options) -> None:
+    assert "has no part" in refusal(many, **options)
+
+
+def test_lists_in_capitals_are_not_passed_over(many) -> None:
+    (many / "Train.txt").write_text("photo 1\n")
+    assert "has no part 'train'" in refusal(many) and "but it has Train" in refusal(many)
+
+
+def test_lists_of_voc_beside_images(many) -> None:
+    lists = many / "ImageSets" / "Segmentation"
+    lists.mkdir(parents=True)
+    (lists / "train.txt").write_text("photo 1\n")
+    assert opened(many).keys == ("photo 1",) and opened(many).notes == ()
+    assert "but it has train" in refusal(many, "test")
+
+
+def test_how_images_were_held_out_is_said(many) -> None:
+    assert "20% of the images, by a hash of their names, are for testing" in opened(many).notes[0]
+
+
+def test_linked_folders_count_and_loops_end(many, tmp_path_factory) -> None:
+    other = write_folder(tmp_path_factory.mktemp("other"), {"x": [1], "y": [2]}, NAMES)
+    for kind in ("images", "masks"):
+        (many / kind / "more").symlink_to(other / kind)
+        (other / kind / "loop").symlink_to(many / kind)
+    keys = {*opened(many).keys, *opened(many, "test").keys}
+    assert len(keys) == 42 and {"more/x", "more/y"} <= keys
+
+
+def test_folder_that_cannot_be_read(many, monkeypatch) -> None:
+    def refuse(path, **options):
+        options["onerror"](PermissionError(13, "Permission denied", str(path)))
+        return iter(())
+
+    monkeypatch.setattr(os, "walk", refuse)
+    assert "images cannot be read: Permission denied" in refusal(many)
+
+
+def test_lossy_masks(tmp_path) -> None:
+    write_pair(tmp_path / "images" / "a.png", tmp_path / "masks" / "a.jpg", [1])
+    (tmp_path / "classes.txt").write_text(NAMES)
+    assert "holds JPEG or WebP files" in refusal(tmp_path)
+
+
+def test_root_that_is_a_file(many) -> None:
+    assert "is no folder" in refusal(many / "classes.txt")
+
+
+@pytest.mark.parametrize("name", ["classes.txt", "train.txt"])
+def test_pipes_are_not_waited_for(many, name) -> None:
+    (many / name).unlink(missing_ok=True)
+    os.mkfifo(many / name)
+    assert "it is not an ordinary file" in refusal(many)
+    (many / name).unlink()
+    (many / name).symlink_to("/dev/zero")
+    assert "it is not an ordinary file" in refusal(many)
+
+
+def test_more_names_than_masks_can_hold(many) -> None:
+    (many / "classes.txt").write_text("\n".join(f"class {i}" for i in range(256)))
+    assert refusal(many).startswith(f"{many / 'classes.txt'}: ")

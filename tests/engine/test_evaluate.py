@@ -246,7 +246,6 @@ def test_manifest_decides_which_images_train(tmp_path, finished):
     ("method", "words", "message"),
     [
         ("mib", ["data.train=20"], "which the data set lacks"),
-        ("joint", [], "its offline is False, not True"),
         ("mib", ["data.classes=2", "data.seed=1", "scenario.split=1-1"], "is no class of scenes"),
         ("mib", ["scenario.mode=disjoint"], "its mode is overlapped, not disjoint"),
         ("mib", ["scenario.split=1-1"], "its groups is"),

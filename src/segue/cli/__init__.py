@@ -12,6 +12,9 @@ import segue
 from segue.cli import data, runs, scenario, studies
 from segue.core.errors import UserError
 
+STOPPED = 130
+"""exit code after Ctrl-C"""
+
 app = typer.Typer(
     name="segue",
     help="Teach a segmentation model new classes without the old images and without forgetting.",
@@ -60,8 +63,15 @@ def _complain(message: str, style: str = "") -> None:
 
 def main() -> None:
     """Entry point of the `segue` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a file's name may be no text
     try:
         app()
+    except SystemExit as stop:
+        if stop.code == STOPPED:  # by Ctrl-C, outside of training
+            _complain("Stopped. The same command starts again, or goes on if it can.")
+        raise
     except BrokenPipeError:
         sys.exit(1)
     except (UserError, OSError) as error:
@@ -73,4 +83,4 @@ def main() -> None:
         if not isinstance(error, Interrupted):
             raise
         _complain("Stopped; all is saved. Go on with the same command (for train, add --resume).")
-        sys.exit(130)
+        sys.exit(STOPPED)

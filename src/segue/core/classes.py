@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass, field
 
 from segue.core.errors import UserError, suggest
@@ -46,7 +47,7 @@ class ClassTable:
 
     def resolve(self, name_or_id: str | int) -> int:
         """The id of a class given by name or by id."""
-        text = str(name_or_id).strip()
+        text = unicodedata.normalize("NFC", str(name_or_id).strip())
         if text in self._ids:
             return self._ids[text]
         if text.isdecimal() and int(text) in self.names:

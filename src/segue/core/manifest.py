@@ -15,6 +15,7 @@ from typing import Any
 
 from segue.core.classes import ClassTable
 from segue.core.errors import UserError, suggest
+from segue.core.ordinary import read_ordinary
 from segue.core.records import write_json
 from segue.core.scenario import Scenario
 
@@ -60,7 +61,7 @@ def write_manifest(path: str | Path, document: Mapping[str, Any]) -> None:
 def read_manifest(path: str | Path) -> dict[str, Any]:
     """Read and check a manifest file; whether it fits a data set is checked by `from_manifest`."""
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = json.loads(read_ordinary(path).decode())
         json.dumps(document, ensure_ascii=False).encode()  # JSON may escape what is no text
     except OSError as error:
         raise UserError(f"Cannot read the manifest {path}: {error.strerror}.") from error

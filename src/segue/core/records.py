@@ -55,7 +55,8 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
 
 def write_json(path: str | Path, document: Any) -> None:
     with atomic_file(path) as file:
-        file.write((json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+        text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        file.write(text.encode("utf-8", "backslashreplace"))  # what is no text: as JSON escapes it
 
 
 @dataclass(frozen=True)

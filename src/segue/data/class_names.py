@@ -14,6 +14,7 @@ from pathlib import Path
 
 from segue.core.classes import IGNORE, ClassTable
 from segue.core.errors import UserError
+from segue.core.ordinary import read_ordinary
 
 BACKGROUND_NAMES = frozenset({"background", "_background_", "__background__"})
 VOID_NAMES = frozenset({"void", "ignore", "ignored", "unlabelled", "unlabeled", "__ignore__", "_ignore_"})
@@ -39,7 +40,10 @@ def read_class_names(path: Path, dataset: str) -> ClassTable:
         raise UserError(f"{path} names no class: write one name a line, background first if masks have it.")
     if IGNORE not in names and IGNORE not in backgrounds and IGNORE not in void:
         void.append(IGNORE)
-    return ClassTable(dataset, names, backgrounds[0] if backgrounds else None, tuple(void))
+    try:
+        return ClassTable(dataset, names, backgrounds[0] if backgrounds else None, tuple(void))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def _entries(path: Path) -> dict[int, str]:
@@ -71,9 +75,7 @@ def _entries(path: Path) -> dict[int, str]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise UserError(f"{path} is too large for a list of class names.")
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_ordinary(path, MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise UserError(
             f"{path} is missing. Write the names of the classes into it, one a line; a line's number, from 0,"

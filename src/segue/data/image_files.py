@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
-import stat
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,10 +19,9 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from segue.core.errors import UserError
+from segue.core.ordinary import read_ordinary
 
 FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "GIF")
-LARGEST = 2**30
-"""bytes of a file: more than the largest image that PIL decodes has without compression"""
 ORIENTATION = 0x0112
 """EXIF tag"""
 TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
@@ -61,25 +58,12 @@ class BadFile(UserError):
 def read_file(path: Path) -> bytes:
     """The content of an ordinary file. Pipes and devices, which may have no end, are refused."""
     try:
-        with open(path, "rb", buffering=0, opener=_without_waiting) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise BadFile("unreadable", f"{path} is not an ordinary file.")
-            if status.st_size > LARGEST:
-                raise BadFile("unreadable", f"{path} is too large: {status.st_size / 2**20:.0f} MiB.")
-            return file.readall()
+        return read_ordinary(path)
     except FileNotFoundError as error:
         raise BadFile("missing", f"{path} is missing.") from error
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte
-        if isinstance(error, BadFile):
-            raise
         reason = getattr(error, "strerror", None) or error
         raise BadFile("unreadable", f"{path} cannot be read: {reason}.") from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Opens a pipe without waiting for somebody to write into it."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 @contextmanager

@@ -45,6 +45,8 @@ __all__ = [
 ]
 
 EIGHT_BIT = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
+THINNEST = 100
+"""length by width; a test brings the shorter side to the crop's, so that a thread of pixels would be huge"""
 LOSSY = ("JPEG", "MPO", "WEBP")
 LOSSY_TIFF = ("jpeg", "tiff_jpeg", "webp")
 SAMPLE, FEW_VALUES = 131, 10
@@ -199,6 +201,8 @@ def check_pair(
             raise
         raise BadFile("missing", f"{image_path} has no mask: {mask_path} is missing.") from error
     (width, height), turned = _look(image_path, bits)
+    if max(width, height) > THINNEST * min(width, height):
+        raise BadFile("wrong size", f"{image_path} is {width} x {height} pixels: too thin for a square crop.")
     if turned and mask.shape == (width, height):
         raise BadFile(
             "wrong size",

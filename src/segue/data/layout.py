@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from segue.core.errors import UserError
+from segue.core.ordinary import read_ordinary
 
 IMAGE_FOLDERS = ("images", "JPEGImages")
 MASK_FOLDERS = ("masks", "labels", "annotations", "SegmentationClass")
@@ -27,28 +29,36 @@ class Part:
     masks: Path
     keys: tuple[str, ...]
     """paths of the images below `images`, without suffix"""
+    guessed: bool = False
+    """nothing says which images train and test: a hash of their names does"""
 
 
 def find_part(root: Path, name: str, split: Literal["train", "test"], test_share: float) -> Part:
-    """The part of a folder that has this name, such as train; its layout is found out."""
+    """The part of a folder that has this name, such as train; its layout is found out.
+
+    Where nothing speaks of parts, the usual names (`train`, `val`) mean a share of all images.
+    """
     if (root / name).is_dir() and (root / f"{name}annot").is_dir():
         return Part(root / name, root / f"{name}annot", tuple(files_by_key(root / name, IMAGE_SUFFIXES)))
     images, masks = (_only(root, names, what) for what, names in _KINDS.items())
-    list_file = (root / "ImageSets" / "Segmentation" if images.name == "JPEGImages" else root) / f"{name}.txt"
-    if list_file.is_file():
-        return Part(images, masks, read_list(list_file))
+    places = (root, root / "ImageSets" / "Segmentation")
+    for place in places:
+        if (place / f"{name}.txt").exists():
+            return Part(images, masks, read_list(place / f"{name}.txt"))
     if (images / name).is_dir() or (masks / name).is_dir():
         if not (images / name).is_dir() or not (masks / name).is_dir():
             absent = masks / name if (images / name).is_dir() else images / name
             raise UserError(f"{absent} is missing: the part '{name}' needs images and masks.")
         return Part(images / name, masks / name, tuple(files_by_key(images / name, IMAGE_SUFFIXES)))
-    parts = sorted({*_lists(list_file.parent), *_folders(images)})
-    if parts:
+    parts = sorted({part for place in places for part in _lists(place)} | {*_folders(images)})
+    if parts or name != USUAL[split]:
+        has = f"but it has {', '.join(parts[:8])}" if parts else "nor any other"
         raise UserError(
-            f"{root} has no part '{name}' (neither {list_file} nor {images / name}), but it has"
-            f" {', '.join(parts[:8])}. Name them: data.train=..., data.test=..."
+            f"{root} has no part '{name}' (neither {root / name}.txt nor {images / name}), {has}."
+            " Name its parts: data.train=..., data.test=..."
         )
-    return Part(images, masks, held_out(tuple(files_by_key(images, IMAGE_SUFFIXES)), test_share, split))
+    chosen = held_out(tuple(files_by_key(images, IMAGE_SUFFIXES)), test_share, split)
+    return Part(images, masks, chosen, guessed=True)
 
 
 _KINDS: dict[str, Sequence[str]] = {"images": IMAGE_FOLDERS, "masks": MASK_FOLDERS}
@@ -57,16 +67,19 @@ _KINDS: dict[str, Sequence[str]] = {"images": IMAGE_FOLDERS, "masks": MASK_FOLDE
 def files_by_key(folder: Path, suffixes: Collection[str]) -> dict[str, Path]:
     """The files below a folder by their path without suffix, in order of name; hidden ones do not count."""
     found: dict[str, Path] = {}
-    for place, folders, names in os.walk(folder):
+    seen: set[str] = set()
+    for place, folders, names in os.walk(folder, followlinks=True, onerror=_refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        below = os.path.relpath(place, folder)
+        below, real = os.path.relpath(place, folder), os.path.realpath(place)
+        if real in seen:  # a link that leads back
+            folders.clear()
+            continue
+        seen.add(real)
         for name in sorted(names):
             stem, suffix = os.path.splitext(name)
             if name.startswith(".") or suffix.lower() not in suffixes:
                 continue
             key = _key(stem if below == "." else f"{below}{os.sep}{stem}")
-            if not key.isprintable():  # control characters, or bytes that are no UTF-8
-                raise UserError(f"{folder} holds the file {name!r}, whose name is no plain text: rename it.")
             if key in found:
                 raise UserError(f"{found[key]} and {os.path.join(place, name)} have the same name: keep one.")
             found[key] = Path(place, name)
@@ -85,13 +98,15 @@ def held_out(keys: Sequence[str], share: float, split: Literal["train", "test"])
 
 def read_list(path: Path) -> tuple[str, ...]:
     """Keys, one a line; a line may also be the name of an image file."""
-    return check_keys([_without_suffix(line) for line in read_lines(path)], path)
+    lines = (_without_suffix(line) for line in read_lines(path))
+    # ./a and a are one image, so they are to be one key
+    return check_keys([posixpath.normpath(line) if not leads_out(line) else line for line in lines], path)
 
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a list that are not empty, without the spaces around them."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = read_ordinary(path).decode("utf-8-sig").splitlines()
     except OSError as error:
         raise UserError(f"The image list {path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
@@ -117,6 +132,10 @@ def leads_out(key: str) -> bool:
     """Whether a name is no plain path below a folder."""
     parts = PurePosixPath(key.replace("\\", "/")).parts
     return not parts or parts[0] == "/" or ".." in parts or "\0" in key or Path(key).is_absolute()
+
+
+def _refuse(error: OSError) -> None:
+    raise UserError(f"The folder {error.filename} cannot be read: {error.strerror}.") from error
 
 
 def _only(root: Path, names: Iterable[str], what: str) -> Path:
@@ -147,13 +166,14 @@ def _place(key: str) -> float:
 
 def _lists(folder: Path) -> list[str]:
     """Parts that have a list."""
-    return [path.stem for path in folder.glob("*.txt") if path.stem in PARTS]
+    return [path.stem for path in folder.glob("*.txt") if path.stem.lower() in PARTS]
 
 
 def _folders(images: Path) -> list[str]:
     """Parts that have a folder of their own."""
-    return [path.name for path in images.iterdir() if path.is_dir() and path.name in PARTS]
+    return [path.name for path in images.iterdir() if path.is_dir() and path.name.lower() in PARTS]
 
 
+USUAL = {"train": "train", "test": "val"}
 PARTS = frozenset({"train", "training", "trainval", "val", "valid", "validation", "test", "testing", "dev"})
 """names that are taken for parts"""

@@ -62,7 +62,7 @@ def test_transform(crop: int) -> v2.Transform:
 def apply(transform: v2.Transform, image: np.ndarray, *maps: np.ndarray) -> tuple[Tensor, ...]:
     """Transform an image and its maps, such as labels, together; maps are resized by nearest neighbour."""
     together = transform(
-        tv_tensors.Image(torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))),
-        *(Labels(torch.from_numpy(np.ascontiguousarray(each))) for each in maps),
+        tv_tensors.Image(torch.from_numpy(np.require(image.transpose(2, 0, 1), requirements="CW"))),
+        *(Labels(torch.from_numpy(np.require(each, requirements="CW"))) for each in maps),
     )
     return tuple(tensor.as_subclass(Tensor) for tensor in together)

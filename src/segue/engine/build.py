@@ -132,6 +132,7 @@ def step_images(
     if missing := [key for names in listed for key in names if key not in position]:
         raise UserError(
             f"The manifest names '{missing[0]}', which the data set lacks ({len(missing)} such images)."
+            " Write it anew: segue scenario write."
         )
     return tuple(np.array([position[key] for key in names], dtype=np.int64) for names in listed)
 

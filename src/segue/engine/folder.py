@@ -31,7 +31,8 @@ def default_folder(config: RunConfig) -> Path:
     """runs/METHOD-DATASET-SPLIT-MODE-SEED"""
     scenario = config.scenario
     split = scenario.split if isinstance(scenario.split, str) else "custom"
-    words = [Path(config.method.name).stem, scenario.dataset, split, scenario.mode, f"s{config.train.seed}"]
+    names = Path(config.method.name).stem, Path(scenario.dataset).stem
+    words = [*names, split, scenario.mode, f"s{config.train.seed}"]
     return Path("runs") / plain_name(words)
 
 

@@ -5,6 +5,7 @@ import io
 import os
 import random
 import re
+import shutil
 import signal
 import stat
 import struct
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,10 @@ CONTENT = {
     "set/read me.txt": "süß".encode(),
 }
 PLENTY = 1 << 20
+FLIPS = (1, 2, 16, 128, 255)
+thoroughly = pytest.mark.parametrize(
+    "thorough", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["sample", "all"]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -447,42 +453,66 @@ def test_tar_without_its_end_needs_a_digest(tmp_path):
         refusal(archive, complete=cut != 1536)
 
 
+def spread(items: Sequence[int], most: int) -> list[int]:
+    """Some of them, evenly, the first and the last among them."""
+    return sorted({items[i * (len(items) - 1) // (most - 1)] for i in range(most)})
+
+
+@thoroughly
 @pytest.mark.parametrize("kind", KINDS)
-def test_cut_anywhere(tmp_path, kind):
+def test_cut_anywhere(tmp_path, kind, thorough):
     archive = make(tmp_path / f"set.{kind}", CONTENT)
     whole = archive.read_bytes()
     end = len(whole.rstrip(b"\0")) if kind == "tar" else len(whole)  # a tar is padded with nothing
-    for cut in range(0, end, max(1, end // 150)):
+    cuts = set(range(end) if thorough else spread(range(end), 30))
+    if kind == "tar":
+        cuts |= {cut + by for cut in range(512, end, 512) for by in (-1, 0, 1)}  # where blocks begin
+    for cut in sorted(cuts):
         archive.write_bytes(whole[:cut])
         refusal(archive)
 
 
+def changes(whole: bytes, thorough: bool) -> Iterator[dict[int, int]]:
+    """Places and how they are changed: one at a time, each kind of change in turn, and three at once."""
+    full = [place for place, value in enumerate(whole) if value]
+    padding = [place for place, value in enumerate(whole) if not value]
+    if thorough:
+        yield from ({place: flip} for place in full for flip in FLIPS)
+        yield from ({place: FLIPS[place % 5]} for place in padding)
+    else:
+        places = {*range(16), *spread(full, 60), *spread(padding, 20), *range(len(whole) - 8, len(whole))}
+        yield from ({place: FLIPS[number % 5]} for number, place in enumerate(sorted(places)))
+    dice = random.Random(len(whole))
+    for _ in range(400 if thorough else 25):
+        yield {dice.randrange(len(whole)): dice.choice(FLIPS) for _ in range(3)}
+
+
 @pytest.mark.filterwarnings("ignore:Duplicate name")
+@thoroughly
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_byte_changed(tmp_path, kind):
+def test_any_byte_changed(tmp_path, kind, thorough):
     """Refused, or right; but a plain tar has no checksum over what is in its files."""
-    archive, dice = make(tmp_path / f"set.{kind}", CONTENT), random.Random(kind)
-    whole, outcomes = archive.read_bytes(), set()
-    inside = tmp_path / "place"
-    for _ in range(400):
+    archive, inside = make(tmp_path / f"set.{kind}", CONTENT), tmp_path / "place"
+    whole, outcomes = archive.read_bytes(), {"refused": 0, "right": 0}
+    for changed in changes(whole, thorough):
         data = bytearray(whole)
-        for _ in range(dice.choice((1, 1, 3))):
-            data[dice.randrange(len(data))] ^= dice.choice((1, 2, 16, 128, 255))
+        for place, flip in changed.items():
+            data[place] ^= flip
         archive.write_bytes(data)
-        number = len(list(inside.iterdir())) if inside.exists() else 0
         try:
-            unpack(archive, inside / str(number), PLENTY)
+            unpack(archive, inside / "out", PLENTY)
         except UserError:
-            outcomes.add("refused")
+            outcomes["refused"] += 1
         else:
-            found = tree(inside / str(number))
+            found = tree(inside / "out")
             sizes = {name: len(content) for name, content in found.items()}
-            assert sizes == {name: len(content) for name, content in CONTENT.items()}
-            assert kind == "tar" or found == CONTENT
-            outcomes.add("right")
-        assert {path.name for path in tmp_path.iterdir()} <= {archive.name, "place", "cache"}
-        assert not list(inside.glob(".*"))
-    assert outcomes == {"refused", "right"}
+            assert sizes == {name: len(content) for name, content in CONTENT.items()}, changed
+            assert kind == "tar" or found == CONTENT, changed
+            shutil.rmtree(inside / "out")
+            outcomes["right"] += 1
+        assert {path.name for path in tmp_path.iterdir()} <= {archive.name, "place"}
+        assert not inside.exists() or not any(inside.iterdir()), changed
+    assert min(outcomes.values()) > 3
 
 
 # The place

@@ -42,6 +42,8 @@ class SegDataset(ABC):
     no_modes: ClassVar[Mapping[str, str]] = {}
     """modes that would mislead on this data set, each with the reason that a user is told"""
     classes: ClassTable
+    notes: tuple[str, ...] = ()
+    """what the doctor should say of how the images were found"""
 
     @abstractmethod
     def __init__(self, config: Any, split: DataSplit) -> None: ...

@@ -36,10 +36,12 @@ class FileDataset(SegDataset):
     def __init__(self, pairs: Iterable[Pair], split: DataSplit, skip: str | None) -> None:
         left_out = skipped_keys(skip, self.classes.dataset, split) if skip is not None else frozenset()
         pairs = tuple(pairs)
+        _check_names(pairs)
         self.pairs = tuple(pair for pair in pairs if pair.key not in left_out)
         self.skipped = tuple(pair for pair in pairs if pair.key in left_out)
         if not self.pairs:
-            raise UserError(f"The data set {self.classes.dataset} has no image left for '{split}'.")
+            why = f"all are on the list {skip}" if self.skipped else "is data.root right?"
+            raise UserError(f"The data set {self.classes.dataset} has no image for '{split}': {why}")
         self._keys = tuple(pair.key for pair in self.pairs)
 
     @abstractmethod
@@ -81,5 +83,16 @@ def data_root(root: str | None, dataset: str, what: str) -> Path:
         raise UserError(f"The data set {dataset} needs its folder: add data.root=FOLDER ({what}).")
     folder = Path(root).expanduser()
     if not folder.is_dir():
-        raise UserError(f"The data folder {folder} does not exist. Set data.root to {what}.")
+        fate = "is no folder" if folder.exists() else "does not exist"
+        raise UserError(f"The data folder {folder} {fate}. Set data.root to {what}.")
     return folder
+
+
+def _check_names(pairs: Iterable[Pair]) -> None:
+    """Keys stand in records and lists: they are plain text, and each names one image."""
+    first: dict[str, Path] = {}
+    for key, image, _ in pairs:
+        if not key.isprintable():  # control characters, or bytes that are no UTF-8
+            raise UserError(f"The name of the image {str(image)!r} is no plain text: rename it.")
+        if first.setdefault(key, image) != image:
+            raise UserError(f"{first[key]} and {image} have the same name: rename one.")

@@ -19,6 +19,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from segue.core.errors import UserError
 from segue.data.class_names import read_class_names
 from segue.data.datasets.base import DataSplit
 from segue.data.datasets.files import FileDataset, Pair, data_root
@@ -57,7 +58,12 @@ class Folder(FileDataset):
         self.classes = read_class_names(root / config.classes, "folder")
         self.bits = config.bits
         part = find_part(root, getattr(config, split), split, config.test_share)
+        if part.guessed:
+            how = f"{config.test_share:.0%} of the images, by a hash of their names, are for testing"
+            self.notes = (f"{root} has neither lists nor sub-folders train and val: {how}.",)
         self._masks = files_by_key(part.masks, MASK_SUFFIXES)
+        if not self._masks and files_by_key(part.masks, IMAGE_SUFFIXES):
+            raise UserError(f"{part.masks} holds JPEG or WebP files: they change ids. Masks are PNG files.")
         super().__init__(self._pairs(part, config.mask_suffix), split, config.skip)
 
     def _pairs(self, part: Part, suffix: str) -> Iterable[Pair]:

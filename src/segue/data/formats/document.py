@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from segue.core.errors import UserError
+from segue.core.ordinary import read_ordinary
 from segue.data.formats.base import show
 
 
 def read_document(path: Path) -> dict[str, Any]:
     """The object in a JSON file, in any encoding of Unicode."""
     try:
-        content = path.read_bytes()
+        content = read_ordinary(path)
         text = content.decode(json.detect_encoding(content))
-        document = json.loads(text, parse_constant=_refuse_constant)
+        document = json.loads(text)  # NaN too: whoever needs the number refuses it
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
@@ -34,10 +35,6 @@ def read_document(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise UserError(f"{path} holds {kind(document)}; an annotation file holds an object {{...}}.")
     return document
-
-
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number of JSON")
 
 
 def kind(value: object) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from segue.core.errors import UserError
+from segue.core.ordinary import read_ordinary
 from segue.data.class_names import read_class_names
 from segue.data.formats.base import (
     BACKGROUND,
@@ -101,7 +102,7 @@ def read_labelmap(path: Path) -> dict[tuple[int, int, int], str]:
 
 def _read_lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8-sig").splitlines()
+        return read_ordinary(path).decode("utf-8-sig").splitlines()
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
