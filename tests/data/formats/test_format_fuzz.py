@@ -30,7 +30,7 @@ FILES = {
 }
 JSON = ("coco", "labelme", "polygons")
 OTHER_FILES = {
-    "voc": ["SegmentationClass/one.png", "ImageSets/Segmentation/train.txt"],
+    "voc": ["SegmentationClass/one.png", "ImageSets/Segmentation/train.txt", "labelmap.txt"],
     "folder": ["masks/one.png"],
 }
 thoroughly = pytest.mark.parametrize(

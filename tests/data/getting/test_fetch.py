@@ -531,11 +531,24 @@ def test_redirects_in_a_circle_end(get, server, tmp_path):
     assert "302" in refusal(get) and len(server.requests) < 20
 
 
-@pytest.mark.parametrize("url", ["ftp://127.0.0.1", "file:///etc", "/somewhere", ""])
+@pytest.mark.parametrize(
+    "url", ["ftp://127.0.0.1", "file:///etc", "/somewhere", "", "http://", "http://[", "http://a b"]
+)
 def test_mirror_must_be_on_the_web(tmp_path, monkeypatch, url):
     archive = dataclasses.replace(SOURCES["voc"].archives[0], site=url)
     monkeypatch.setitem(SOURCES, "voc", dataclasses.replace(SOURCES["voc"], archives=(archive,)))
     assert "must begin with http" in refusal(fetch.fetch, "voc", tmp_path / "data", base_url=url or None)
+
+
+def test_passwords_are_not_repeated(tmp_path):
+    message = refusal(fetch.fetch, "voc", tmp_path / "data", base_url="http://me:secret@127.0.0.1")
+    assert "must begin with http" in message and "secret" not in message
+
+
+def test_folder_in_the_way_of_a_download(get, tmp_path):
+    part = tmp_path / "data" / "VOCtrainval_11-May-2012.tar.part"
+    part.mkdir(parents=True)
+    assert "is a folder, in the way" in refusal(get) and part.is_dir()
 
 
 # The disk

@@ -482,6 +482,11 @@ def changes(whole: bytes, thorough: bool) -> Iterator[dict[int, int]]:
     else:
         places = {*range(16), *spread(full, 60), *spread(padding, 20), *range(len(whole) - 8, len(whole))}
         yield from ({place: FLIPS[number % 5]} for number, place in enumerate(sorted(places)))
+        starts = [whole.find(mark) for mark in (b"PK\1\2", b"PK\5\6")]  # a zip's list of members, its end
+        fields = [
+            place for start in starts if start > 0 for place in range(start, min(start + 46, len(whole)))
+        ]
+        yield from ({place: flip} for place in fields for flip in (255, FLIPS[place % 4]))
     dice = random.Random(len(whole))
     for _ in range(400 if thorough else 25):
         yield {dice.randrange(len(whole)): dice.choice(FLIPS) for _ in range(3)}

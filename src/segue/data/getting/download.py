@@ -47,7 +47,12 @@ def download(
     the right file, only a digest can tell.
     """
     if not _is_web(url):
-        raise UserError(f"{url} is not an address on the web: it must begin with http:// or https://.")
+        shown = url.rpartition("@")[2]  # no password is repeated
+        raise UserError(
+            f"'{shown}' is not an address on the web: it must begin with http:// or https:// and name a host."
+        )
+    if part.is_dir():
+        raise UserError(f"{part} is a folder, in the way of the download: move it elsewhere.")
     pieced, failures = True, 0  # who knows how a part was made that is complete already
     while (have := size_of(part)) < size:
         try:
@@ -213,7 +218,13 @@ def _read_tag(part: Path) -> str:
 
 
 def _is_web(url: str) -> bool:
-    return urlsplit(url).scheme in ("http", "https")
+    """An address of a host on the web; those with a password are not supported."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname and parts.username is None and " " not in url and url.isascii()
+    except ValueError:
+        return False
+    return bool(host) and parts.scheme in ("http", "https")
 
 
 class _WebRedirects(HTTPRedirectHandler):
