@@ -5,6 +5,7 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from own_folder import write_folder, write_pair
 from PIL import Image
@@ -55,7 +56,8 @@ def test_good_data(segue, folder) -> None:
     assert ["1", "1", "12", "3", "33.3", "33.3", "33.3", "0.0", "0.0"] in rows
     assert "Taught as background: later classes, void, old classes." in text
     assert "24 train images: all 24 x 18 pixels." in text
-    assert re.search(r"An epoch of fine-tuning on this cpu, .*: step 0 \d+ s, step 1 \d+ s", text)
+    time = r"(under 1|\d+) s"
+    assert re.search(rf"An epoch of fine-tuning on this cpu, .*: step 0: {time}, step 1: {time}\.", text)
     assert re.search(r"Memory beside .*: about \d+ MiB for tiny with 24 images of 16 pixels at a time", text)
 
 
@@ -267,3 +269,37 @@ def test_names_that_are_no_text_can_be_printed(segue, folder, tmp_path) -> None:
     odd.write_bytes((folder / "images/train/i0.png").read_bytes())
     code, _, err = segue("data", "check", *words(folder), "--skip-bad", tmp_path / "skip.json")
     assert code == 2 and "is no plain text: rename it" in err
+
+
+def test_dark_images_are_told(segue, folder) -> None:
+    for path in (folder / "images/train").iterdir():
+        Image.fromarray(np.full((18, 24), 2000, dtype=np.uint16)).save(path)
+    code, text, _ = segue("data", "check", *words(folder))
+    assert code == 0 and "24 16-bit images without a value above 2000, which become dark" in text
+    code, text, _ = segue("data", "check", *words(folder, "data.bits=11"))
+    assert code == 0 and text.endswith("Ready to train.\n")
+
+
+def test_when_nothing_is_left_nothing_is_advised(segue, folder) -> None:
+    for path in (folder / "masks").rglob("*.png"):
+        path.write_bytes(b"")
+    code, text, _ = segue("data", "check", *words(folder))
+    assert code == 1 and "--skip-bad" not in text and "24 train images that cannot be used" in text
+
+
+def test_manifest_is_an_option(segue, folder, tmp_path) -> None:
+    where = ("--on", "folder", "--split", "1-1", f"data.root={folder}")
+    segue("scenario", "write", tmp_path / "m.json", *where)
+    words = ("--on", "folder", f"data.root={folder}", "--manifest", tmp_path / "m.json")
+    assert segue("data", "check", *words, *SMALL)[0] == 0
+    assert segue("data", "show", *words, "--step", "1", "--out", tmp_path / "s.html")[0] == 0
+    code, text, _ = segue("show", "mib", *words)
+    assert code == 0 and "m.json" in text
+
+
+def test_sheet_of_tests_shows_old_classes_too(segue, folder, tmp_path) -> None:
+    for i in range(4):
+        write_pair(folder / f"images/val/old{i}.png", folder / f"masks/val/old{i}.png", [0, 1])
+    sheet = tmp_path / "sheet.html"
+    code, _, err = segue("data", "show", *words(folder), "--part", "test", "--step", "1", "--out", sheet)
+    assert code == 0 and "7 of 7 test images" in sheet.read_text(encoding="utf-8"), err

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
-from segue.core.scenario import Scenario, Step
+from segue.core.scenario import Scenario
 from segue.data.checking.diagnosis import Diagnosis, diagnose, numbered
 from segue.data.checking.examine import Examined, examine
 from segue.data.datasets.base import SegDataset
@@ -24,7 +24,7 @@ from segue.engine.estimate import Estimate, estimate
 from segue.engine.progress import Display
 from segue.engine.recipe import resolve
 from segue.engine.runtime import pick_device
-from segue.report.checkup import checkup_tables, size_text, verdict, write_checkup
+from segue.report.checkup import checkup_tables, finding_text, size_text, verdict, write_checkup
 from segue.report.contact import make_card, write_contact_sheet
 
 
@@ -47,6 +47,8 @@ def check_data(
         write_skip_list(skip_bad, scenario.classes.dataset, bad, config.data.get("skip"))
     diagnosis = _diagnose(config, scenario, listed, sets, found, skip_bad is not None)
     console.print(checkup_tables(diagnosis))
+    for finding in diagnosis.findings:
+        console.print(finding_text(finding), soft_wrap=True)  # a path that is broken cannot be copied
     costs = []
     if len(found["train"].indices):
         display.say("Timing an iteration ...")
@@ -56,7 +58,8 @@ def check_data(
     lines += [*_sizes(diagnosis), *costs]
     if page is not None:
         lines.append(f"Page: {write_checkup(page, diagnosis, costs)}")
-    lines += _advice(sum(map(len, bad.values())), skip_bad)
+    if any(diagnosis.images.values()):
+        lines += _advice(sum(map(len, bad.values())), skip_bad)
     for line in (*lines, verdict(diagnosis)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return diagnosis.errors == 0
@@ -85,8 +88,9 @@ def _diagnose(
         problems.append(f"The manifest needs {numbered(lost, 'image')} that cannot be used: write another.")
     files = [dataset for dataset in sets.values() if isinstance(dataset, FileDataset)]
     orphans, shared = _orphans(files), _shared(files)
+    bits = files[0].bits if files else 16
     crop = config.train.crop
-    return diagnose(scenario, train, test, images, crop, problems, orphans, shared, left_out)
+    return diagnose(scenario, train, test, images, crop, bits, problems, orphans, shared, left_out)
 
 
 def show_data(config: RunConfig, index: int, part: Literal["train", "test"], count: int, out: Path) -> None:
@@ -98,7 +102,10 @@ def show_data(config: RunConfig, index: int, part: Literal["train", "test"], cou
     train = part == "train"
     dataset = data.train_set if train else data.test_set
     images = (data.train_images if train else data.test_images)[index]
-    chosen = _in_turn(step, data.train_present if train else data.test_present, images, count)
+    present = data.train_present if train else data.test_present
+    chosen = _in_turn(step.new, present, images, count)
+    if not train:  # old classes are tested too
+        chosen = list(dict.fromkeys([*chosen, *_in_turn(step.old, present, images, count)]))[:count]
     samples = (dataset.read(int(image)) for image in chosen)
     cards = [make_card(scenario, step, part, each.key, each.image, each.mask) for each in samples]
     page = write_contact_sheet(out, scenario, step, part, cards, len(images))
@@ -133,12 +140,12 @@ def _costs(config: RunConfig, diagnosis: Diagnosis, measured: Estimate, device: 
     largest = max(step.train for step in diagnosis.steps)
     part = -(-min(train.batch_size, largest) // train.accumulate)
     cores = os.cpu_count() or 1 if device == "cpu" else None
-    epochs = (
-        f"step {step.index} {duration(measured.epoch_seconds(step.train, train.workers, cores))}"
+    epochs = ", ".join(
+        f"step {step.index}: {duration(measured.epoch_seconds(step.train, train.workers, cores))}"
         for step in diagnosis.steps
     )
     return [
-        f"An epoch of fine-tuning on this {device}, estimated from one iteration: {', '.join(epochs)}."
+        f"An epoch of fine-tuning on this {device}, estimated from one iteration: {epochs}."
         " Other methods: see 'segue list methods'.",
         f"Memory beside what Python and torch take: about {amount(measured.memory(part))} for"
         f" {config.model.backbone} with {numbered(part, 'image')} of {train.crop} pixels at a time.",
@@ -150,6 +157,8 @@ def amount(size: int) -> str:
 
 
 def duration(seconds: float) -> str:
+    if seconds < 1:
+        return "under 1 s"
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -162,8 +171,8 @@ def _advice(bad: int, skip_bad: Path | None) -> list[str]:
     return ["Mend these files, or leave them out: add --skip-bad skip.json."] if bad else []
 
 
-def _in_turn(step: Step, present: np.ndarray, images: np.ndarray, count: int) -> list[int]:
-    """Up to `count` images: one of each new class, then another of each, ..."""
-    per_class = [images[present[images, class_id]] for class_id in step.new]
+def _in_turn(classes: Sequence[int], present: np.ndarray, images: np.ndarray, count: int) -> list[int]:
+    """Up to `count` images: one of each class, then another of each, ..."""
+    per_class = [images[present[images, class_id]] for class_id in classes]
     rounds = (image for row in zip_longest(*per_class) for image in row if image is not None)
     return list(dict.fromkeys(int(image) for image in rounds))[:count]

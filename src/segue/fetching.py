@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,10 @@ def fetch_data(name: str, out: Path, archives: Sequence[Path], mirror: str | Non
     display = Display()
     with _byte_bars(display) as advance:
         found = fetch(name, out, archives, base_url=mirror, advance=advance, say=display.say)
-    for line in (found.note, f"Look at it: segue data check --on {name} data.root={found.root}"):
+    for line in (
+        found.note,
+        f"Look at it: segue data check --on {name} data.root={shlex.quote(str(found.root))}",
+    ):
         if line:
             Console().print(line, markup=False, highlight=False, soft_wrap=True)
 

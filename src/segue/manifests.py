@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,5 +54,8 @@ def _write(out: Path, document: Mapping[str, Any], remarks: Sequence[str]) -> No
         table.add_row(str(step["step"]), str(len(step["new"])), f"{step['images']:,}", remark)
     console = Console()
     console.print(table)
-    for line in (f"{out}: {document['hash']}", f"Train on it: segue train METHOD --manifest {out}"):
+    for line in (
+        f"{out}: {document['hash']}",
+        f"Train on it: segue train METHOD --manifest {shlex.quote(str(out))}",
+    ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -309,3 +309,13 @@ def test_table_lookup_is_the_slow_mapping(name, mode, policy):
 def test_listed_classes_and_an_order_do_not_go_together() -> None:
     with pytest.raises(UserError, match=r"drop scenario\.order"):
         make_scenario(ZOO, [[1], [2]], order="random-1")
+
+
+def test_names_that_a_split_cannot_say() -> None:
+    awkward = ClassTable("odd", {1: "Größe/Maß", 2: "cat"})
+    with pytest.raises(UserError, match="Names with , or / are said by their ids"):
+        make_scenario(awkward, "Größe/Maß/cat")
+    assert make_scenario(awkward, "1/cat").groups == ((1,), (2,))
+    with pytest.raises(UserError) as plain:
+        make_scenario(ClassTable("plain", {1: "dog", 2: "cat"}), "dgo/cat")
+    assert "ids" not in str(plain.value).partition(")")[2]

@@ -19,7 +19,8 @@ def examined(masks: list[dict[int, int]], name: str = "i", bad: tuple[BadImage, 
         for class_id, count in mask.items():
             row[class_id] = count
     keys = tuple(f"{name}{i}" for i in range(len(masks)))
-    return Examined(keys, np.arange(len(masks)), np.full((len(masks), 2), 10), pixels, bad)
+    sizes, peaks = np.full((len(masks), 2), 10), np.zeros(len(masks), dtype=np.int32)
+    return Examined(keys, np.arange(len(masks)), sizes, pixels, peaks, bad)
 
 
 GOOD = examined([{0: 50, 1: 30, 255: 20}, {0: 20, 1: 10, 2: 70}, {2: 50, 3: 50}, {1: 25, 3: 75}] * 10)
@@ -148,3 +149,22 @@ def test_no_background() -> None:
     found = held_against(make_scenario(classes, "1-1"), train, replace(train, keys=("t",) * 12))
     assert found.steps[1].becomes == {"old classes": "background", "void": "background"}
     assert found.steps[1].sources["old classes"] == 0.6
+
+
+@pytest.mark.parametrize(
+    ("peaks", "bits", "text", "hint"),
+    [
+        ((0, 0), 16, None, ""),
+        ((0, 65535), 16, None, ""),
+        ((40_000, 0), 16, None, ""),
+        ((0, 2224), 16, "1 16-bit image without a value above 2224, which become dark", "data.bits=12"),
+        ((2224, 900), 12, None, ""),
+        ((2224, 900), 10, "1 16-bit image with values above 1023, which become white", "data.bits=12"),
+        ((7, 3), 16, "2 16-bit images without a value above 7, which become dark", "data.bits=9"),
+    ],
+)
+def test_depth_of_images(peaks, bits, text, hint) -> None:
+    test = replace(TEST, peaks=np.array(peaks))
+    found = diagnosis(test=test, bits=bits)
+    assert texts(found) == ([] if text is None else [f"warning: {text}"])
+    assert text is None or hint in found.findings[0].examples[0]

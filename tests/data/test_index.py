@@ -135,7 +135,7 @@ def test_many_problems_are_counted() -> None:
         class_index(Counted(broken=tuple(range(3, 11))))
     lines = str(caught.value).splitlines()
     assert lines[:5] == [f"image {i} is broken." for i in range(3, 8)]
-    assert lines[5:] == ["... and 3 more: 'segue data check' counts them, --skip-bad leaves them out."]
+    assert lines[5:] == ["... and 3 more files with problems."]
 
 
 def test_progress_is_told_as_images_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,8 +105,8 @@ def test_mask_names_may_have_a_suffix(tmp_path) -> None:
     (tmp_path / "classes.txt").write_text(NAMES)
     data = opened(tmp_path, mask_suffix="_P")
     assert data.read(0).mask.max() == 1
-    with pytest.raises(UserError, match="has no mask"):
-        opened(tmp_path).check(0)
+    assert "they end in '_P': add data.mask_suffix=_P" in refusal(tmp_path)
+    assert "they end in '_P'" in refusal(tmp_path, mask_suffix="_mask")
 
 
 def test_composed_and_decomposed_names_are_one(tmp_path) -> None:
@@ -200,7 +200,7 @@ def test_lists_of_voc_beside_images(many) -> None:
 
 
 def test_how_images_were_held_out_is_said(many) -> None:
-    assert "20% of the images, by a hash of their names, are for testing" in opened(many).notes[0]
+    assert "a hash of their names says which images train and test" in opened(many).notes[0]
 
 
 def test_linked_folders_count_and_loops_end(many, tmp_path_factory) -> None:

@@ -328,5 +328,6 @@ def test_real_process_ends_with_code_2_and_a_sentence(voc, tmp_path):
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"error: {message}.\n"
+    advice = "A list of all such files, to leave them out: segue data check --skip-bad FILE"
+    assert done.stderr == f"error: {message}.\n{advice}\n"
     assert not (tmp_path / "run").exists()

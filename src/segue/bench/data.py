@@ -186,7 +186,7 @@ def _table(rows: Sequence[Row], images: int, device: torch.device) -> Table:
     threads = f"{os.cpu_count()} cores, {device.type}, {torch.get_num_threads()} threads"
     table = Table(
         title=f"Cost of reading data: {images} images of {SIDE} px; {threads}",
-        caption="medians of rounds in turns; a ratio below 1 is quicker than the other",
+        caption="medians of rounds in turns, of each round's own ratio too; below 1 is quicker",
     )
     for name in ("what", "beside", "ours", "theirs", "ratio"):
         table.add_column(name, justify="left" if name in ("what", "beside") else "right")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from segue.cli.options import ON, Device, ModeOption, SplitOption, Words
+from segue.cli.options import ON, Device, Manifest, ModeOption, SplitOption, Words, with_manifest
 
 app = typer.Typer(
     help="Look at data before training: check, show, convert, fetch.",
@@ -22,6 +22,7 @@ def check(
     words: Words = None,
     split: SplitOption = None,
     mode: ModeOption = None,
+    manifest: Manifest = None,
     skip_bad: Annotated[
         Path | None,
         typer.Option("--skip-bad", metavar="FILE", help="Write a list of bad files, for data.skip=FILE."),
@@ -39,7 +40,7 @@ def check(
     """
     from segue.checkup import check_data, data_recipe
 
-    if not check_data(data_recipe(on, split, mode, words or []), skip_bad, page, device):
+    if not check_data(data_recipe(on, split, mode, with_manifest(words, manifest)), skip_bad, page, device):
         raise typer.Exit(1)
 
 
@@ -49,6 +50,7 @@ def show(
     words: Words = None,
     split: SplitOption = None,
     mode: ModeOption = None,
+    manifest: Manifest = None,
     step: Annotated[int, typer.Option("--step", min=0, help="The step to look at.")] = 0,
     part: Annotated[
         Literal["train", "test"], typer.Option("--part", help="Training or test images.")
@@ -62,7 +64,7 @@ def show(
     """
     from segue.checkup import data_recipe, show_data
 
-    show_data(data_recipe(on, split, mode, words or []), step, part, images, out)
+    show_data(data_recipe(on, split, mode, with_manifest(words, manifest)), step, part, images, out)
 
 
 @app.command()

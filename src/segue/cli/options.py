@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -28,12 +29,21 @@ ModeOption = Annotated[
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of everything random.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Runs per row, with seeds 0, 1, ...")]
 Page = Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Also write a Markdown page.")]
+Manifest = Annotated[
+    Path | None,
+    typer.Option("--manifest", metavar="FILE", help="The images of every step: see 'segue scenario'."),
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 
 def settings(words: list[str] | None, seed: int | None) -> list[str]:
     return [*(words or []), *([] if seed is None else [f"train.seed={seed}"])]
+
+
+def with_manifest(words: list[str] | None, manifest: Path | None) -> list[str]:
+    """Words that name a manifest too, quoted: values are read as YAML."""
+    return [*(words or []), *([f"scenario.manifest={json.dumps(str(manifest))}"] if manifest else [])]
 
 
 def tell(message: str) -> None:

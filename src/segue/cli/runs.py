@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from segue.cli.options import (
     Device,
+    Manifest,
     ModeOption,
     On,
     RunFolder,
@@ -22,6 +22,7 @@ from segue.cli.options import (
     Words,
     settings,
     tell,
+    with_manifest,
 )
 from segue.core.errors import UserError
 
@@ -56,10 +57,7 @@ def train(
     on: On = None,
     split: SplitOption = None,
     mode: ModeOption = None,
-    manifest: Annotated[
-        Path | None,
-        typer.Option("--manifest", metavar="FILE", help="The images of every step: see 'segue scenario'."),
-    ] = None,
+    manifest: Manifest = None,
     seed: Seed = None,
     out: Annotated[
         Path | None,
@@ -81,8 +79,7 @@ def train(
     from segue.engine.progress import Display
     from segue.engine.run import run
 
-    words = [*(words or []), *([f"scenario.manifest={json.dumps(str(manifest))}"] if manifest else [])]
-    config, folder = _resolve(target, on, split, mode, seed, words)
+    config, folder = _resolve(target, on, split, mode, seed, with_manifest(words, manifest))
     folder = out or folder or default_folder(config)
     record = run(config, folder, resume, overwrite, device, Display())
     _print_tables([record])
@@ -95,12 +92,13 @@ def show(
     on: On = None,
     split: SplitOption = None,
     mode: ModeOption = None,
+    manifest: Manifest = None,
     seed: Seed = None,
 ) -> None:
     """Print the resolved recipe: everything that a run would use."""
     from segue.core.config import to_yaml
 
-    config, _ = _resolve(target, on, split, mode, seed, words)
+    config, _ = _resolve(target, on, split, mode, seed, with_manifest(words, manifest))
     print(to_yaml(config), end="")
 
 

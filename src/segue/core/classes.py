@@ -55,7 +55,12 @@ class ClassTable:
         raise UserError(
             f"'{text}' is no class of {self.dataset} (ids {min(self.names)} to {max(self.names)})."
             + suggest(text, self._ids)
+            + (" Names with , or / are said by their ids." if self._awkward else "")
         )
+
+    @property
+    def _awkward(self) -> bool:
+        return any("," in name or "/" in name for name in self._ids)
 
 
 def voc_palette(entries: int = 256) -> list[int]:

@@ -79,7 +79,8 @@ def _lines(path: Path) -> list[str]:
     except FileNotFoundError as error:
         raise UserError(
             f"{path} is missing. Write the names of the classes into it, one a line; a line's number, from 0,"
-            " is the id in the masks. If 0 is background, the first line is 'background'."
+            " is the id in the masks. If 0 is background, the first line is 'background'. (What an annotation"
+            " tool has exported is converted first: segue data convert.)"
         ) from error
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error

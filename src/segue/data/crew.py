@@ -39,6 +39,8 @@ class Checked:
     """height and width of each image"""
     pixels: np.ndarray
     """uint32: how many pixels of each mask have each of 256 class ids"""
+    peaks: np.ndarray
+    """the largest value of each 16-bit grey image, 0 for others"""
     bad: dict[int, UserError]
     """what is wrong, by position in the row"""
 
@@ -59,7 +61,8 @@ def check_all(dataset: SegDataset) -> Iterator[Checked]:
 
 def check_chunk(dataset: SegDataset, indices: Sequence[int]) -> Checked:
     count = len(indices)
-    checked = Checked(np.zeros((count, 2), np.int32), np.zeros((count, 256), np.uint32), {})
+    shapes = ((count, 2), np.int32), ((count, 256), np.uint32), (count, np.int32)
+    checked = Checked(*(np.zeros(*shape) for shape in shapes), bad={})
     with QUIET:
         for position, index in enumerate(indices):
             try:
@@ -68,6 +71,7 @@ def check_chunk(dataset: SegDataset, indices: Sequence[int]) -> Checked:
                 checked.bad[position] = error
             else:
                 checked.sizes[position], checked.pixels[position] = content.size, content.pixels
+                checked.peaks[position] = content.peak
     return checked
 
 

@@ -7,9 +7,10 @@ upper 8 bits; 16-bit grey is scaled. Masks hold ids: grey values or palette indi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -61,6 +62,16 @@ class Content:
     """height, width"""
     pixels: np.ndarray
     """256 numbers: how many pixels have each class id"""
+    peak: int = 0
+    """the largest value of a 16-bit grey image"""
+
+
+class _Look(NamedTuple):
+    width: int
+    height: int
+    turned: bool
+    """stored lying on its side"""
+    peak: int
 
 
 def read_image(path: Path, bits: int = 16) -> np.ndarray:
@@ -76,11 +87,11 @@ def read_image(path: Path, bits: int = 16) -> np.ndarray:
 
 def check_image(path: Path, bits: int = 16) -> tuple[int, int]:
     """Width and height of an image, turned upright, whose whole file can be decoded."""
-    return _look(path, bits)[0]
+    return _look(path, bits)[:2]
 
 
-def _look(path: Path, bits: int = 16) -> tuple[tuple[int, int], bool]:
-    """Width and height of an image as it is seen, and whether it is stored lying on its side."""
+def _look(path: Path, bits: int = 16) -> _Look:
+    """An image as it is seen, without all of its pixels."""
     with opened(path) as image:
         _check_kind(image, path, bits)
         width, height = image.size
@@ -89,8 +100,9 @@ def _look(path: Path, bits: int = 16) -> tuple[tuple[int, int], bool]:
         image.load()
         if not reduced:
             width, height = image.size
+        peak = int(np.asarray(image).max()) if _is_deep_grey(image) else 0
         turned = orientation(image) in SIDEWAYS
-        return ((height, width) if turned else (width, height)), turned
+        return _Look(*((height, width) if turned else (width, height)), turned, peak)
 
 
 def _check_kind(image: Image.Image, path: Path, bits: int) -> None:
@@ -200,7 +212,7 @@ def check_pair(
             check_image(image_path, bits)  # a bad image is named first, whatever its mask is like
             raise
         raise BadFile("missing", f"{image_path} has no mask: {mask_path} is missing.") from error
-    (width, height), turned = _look(image_path, bits)
+    width, height, turned, peak = _look(image_path, bits)
     if max(width, height) > THINNEST * min(width, height):
         raise BadFile("wrong size", f"{image_path} is {width} x {height} pixels: too thin for a square crop.")
     if turned and mask.shape == (width, height):
@@ -210,7 +222,8 @@ def check_pair(
             f" but the image's EXIF data turn it to {width} x {height}."
             " Turn the mask, or store the image upright.",
         )
-    return check_mask(mask, (height, width), classes, str(mask_path), str(image_path), class_ids)
+    content = check_mask(mask, (height, width), classes, str(mask_path), str(image_path), class_ids)
+    return replace(content, peak=peak)
 
 
 def check_mask(

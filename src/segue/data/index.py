@@ -80,6 +80,5 @@ def _store(path: Path, present: np.ndarray) -> None:
 def _summary(problems: list[str]) -> str:
     lines = problems[:SHOWN_PROBLEMS]
     if len(problems) > SHOWN_PROBLEMS:
-        more = len(problems) - SHOWN_PROBLEMS
-        lines.append(f"... and {more} more: 'segue data check' counts them, --skip-bad leaves them out.")
+        lines.append(f"... and {len(problems) - SHOWN_PROBLEMS} more files with problems.")
     return "\n".join(lines)

@@ -26,6 +26,8 @@ from segue.engine.runtime import derive_seed, seed_all
 from segue.methods.base import Method
 from segue.models.segmenter import Segmenter
 
+DOCTOR = "segue data check --skip-bad FILE"
+
 
 @dataclass(frozen=True)
 class Data:
@@ -214,5 +216,8 @@ def build_scenario(
 
 def index_classes(dataset: SegDataset, split: str, display: Display) -> np.ndarray:
     """The class index of a data set, with a bar while it is read."""
-    with display.bar(f"reading {split} masks", len(dataset)) as bar:
-        return class_index(dataset, lambda done, _: bar.update(done))
+    try:
+        with display.bar(f"reading {split} masks", len(dataset)) as bar:
+            return class_index(dataset, lambda done, _: bar.update(done))
+    except UserError as error:
+        raise UserError(f"{error}\nA list of all such files, to leave them out: {DOCTOR}") from error

@@ -21,8 +21,8 @@ FATES = {"background": "Taught as background", "ignored": "Ignored", "their own 
 
 
 def checkup_tables(diagnosis: Diagnosis) -> RenderableType:
-    """Steps, classes and findings for a terminal of 80 columns."""
-    return Group(_steps(diagnosis), _classes(diagnosis), *map(_finding, diagnosis.findings))
+    """Steps and classes for a terminal of 80 columns."""
+    return Group(_steps(diagnosis), _classes(diagnosis))
 
 
 def write_checkup(path: Path, diagnosis: Diagnosis, costs: Sequence[str]) -> Path:
@@ -92,7 +92,7 @@ def _classes(diagnosis: Diagnosis) -> Table:
         rows = sorted(rows, key=lambda row: row[1].train)[:MOST_ROWS]
     table = Table(title="Classes, in the step that brings them", caption=caption)
     table.add_column("class", max_width=28, overflow="ellipsis", no_wrap=True)
-    for title in ("step", "train", "test", "% of pixels"):
+    for title in ("step", "train", "test", "% of step"):
         table.add_column(title, justify="right")
     table.add_column("", no_wrap=True)
     largest = max((count.share for _, count in rows), default=0.0)
@@ -107,7 +107,7 @@ def _bar(count: ClassCount, largest: float) -> Text:
     return Text("█" * max(cells, int(count.share > 0)), style="blue")
 
 
-def _finding(finding: Finding) -> Text:
+def finding_text(finding: Finding) -> Text:
     style = "red" if finding.level == "error" else "yellow"
     text = Text.assemble((finding.level, style), ": ", finding.text)
     for example in finding.examples:

@@ -88,6 +88,7 @@ def diagnose(
     test: Examined,
     images: Sequence[np.ndarray],
     crop: int,
+    bits: int = 16,
     problems: Sequence[str] = (),
     orphans: Collection[str] = (),
     shared: Collection[str] = (),
@@ -96,8 +97,8 @@ def diagnose(
     """Everything that can be said about these files in this scenario.
 
     `images` are the rows of `train` that train each step, and `problems` say why a run would not start with
-    them. `orphans` are masks without an image, `shared` images of both splits. `left_out`: files that cannot
-    be used are on a list of those that training leaves out.
+    them. `bits` carry the picture in 16-bit images. `orphans` are masks without an image, `shared` images of
+    both splits. `left_out`: files that cannot be used are on a list of those that training leaves out.
     """
     steps = tuple(_survey(scenario, step, images[step.index], train, test) for step in scenario)
     splits = {"train": train, "test": test}
@@ -112,6 +113,7 @@ def diagnose(
         text = f"{numbered(shared, 'image')} that both train and test: scores will flatter"
         findings.append(Finding("warning", text, tuple(sorted(shared))[:SHOWN]))
     findings += _size_findings(train, crop)
+    findings += _depth_findings(np.append(train.peaks, test.peaks), bits)
     return Diagnosis(
         scenario.classes.dataset,
         scenario.mode,
@@ -208,6 +210,18 @@ def _size_findings(train: Examined, crop: int) -> Iterable[Finding]:
         text = f"{numbered(small, 'training image')} smaller than half the crop of {crop} pixels"
         sizes = (f"{train.keys[i]} ({train.sizes[i][1]} x {train.sizes[i][0]})" for i in small[:SHOWN])
         yield Finding("warning", text, tuple(sizes))
+
+
+def _depth_findings(peaks: np.ndarray, bits: int) -> Iterable[Finding]:
+    """16-bit images that would come out dark or white."""
+    deep, top = int((peaks > 0).sum()), int(peaks.max(initial=0))
+    over, fitting = int((peaks >= 2**bits).sum()), max(top.bit_length(), 9)
+    if over:
+        text = f"{numbered(over, '16-bit image')} with values above {2**bits - 1}, which become white"
+        yield Finding("warning", text, (f"the largest is {top}: data.bits={fitting}",))
+    elif deep and fitting < bits:
+        text = f"{numbered(deep, '16-bit image')} without a value above {top}, which become dark"
+        yield Finding("warning", text, (f"data.bits={fitting} uses the whole range",))
 
 
 def _size_range(sizes: np.ndarray) -> tuple[int, ...]:

@@ -34,6 +34,8 @@ class Examined:
     """height and width of each image"""
     pixels: np.ndarray
     """pixels of each of 256 ids in each mask"""
+    peaks: np.ndarray
+    """the largest value of each 16-bit grey image, 0 for others"""
     bad: tuple[BadImage, ...]
 
     @property
@@ -44,10 +46,9 @@ class Examined:
 
 def examine(dataset: SegDataset, advance: Callable[[int, int], None] | None = None) -> Examined:
     """Read and check every image and mask, in parallel; the class index of good files is kept."""
-    sizes, pixels, bad, done = [], [], {}, 0
+    chunks, bad, done = [], {}, 0
     for found in check_all(dataset):
-        sizes.append(found.sizes)
-        pixels.append(found.pixels)
+        chunks.append(found)
         bad |= {done + position: error for position, error in found.bad.items()}
         done += len(found.pixels)
         if advance is not None:
@@ -57,8 +58,9 @@ def examine(dataset: SegDataset, advance: Callable[[int, int], None] | None = No
     examined = Examined(
         tuple(keys[index] for index in good),
         good,
-        np.concatenate(sizes)[good],
-        np.concatenate(pixels)[good],
+        np.concatenate([chunk.sizes for chunk in chunks])[good],
+        np.concatenate([chunk.pixels for chunk in chunks])[good],
+        np.concatenate([chunk.peaks for chunk in chunks])[good],
         tuple(BadImage(keys[index], _kind(error), str(error)) for index, error in bad.items()),
     )
     if not bad:

@@ -25,6 +25,9 @@ from segue.data.datasets.base import DataSplit
 from segue.data.datasets.files import FileDataset, Pair, data_root
 from segue.data.layout import IMAGE_SUFFIXES, MASK_SUFFIXES, Part, files_by_key, find_part
 
+SAMPLED = 20
+"""images that are looked at to find out how masks are named"""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -59,12 +62,28 @@ class Folder(FileDataset):
         self.bits = config.bits
         part = find_part(root, getattr(config, split), split, config.test_share)
         if part.guessed:
-            how = f"{config.test_share:.0%} of the images, by a hash of their names, are for testing"
+            how = "a hash of their names says which images train and test (data.test_share)"
             self.notes = (f"{root} has neither lists nor sub-folders train and val: {how}.",)
         self._masks = files_by_key(part.masks, MASK_SUFFIXES)
         if not self._masks and files_by_key(part.masks, IMAGE_SUFFIXES):
-            raise UserError(f"{part.masks} holds JPEG or WebP files: they change ids. Masks are PNG files.")
+            raise UserError(
+                f"{part.masks} holds JPEG or WebP files: they change ids. Masks are PNG, TIFF, BMP or GIF."
+            )
+        self._check_suffix(part, config.mask_suffix)
         super().__init__(self._pairs(part, config.mask_suffix), split, config.skip)
+
+    def _check_suffix(self, part: Part, suffix: str) -> None:
+        """Whether masks have their images' names with another ending than the one that was said."""
+        if not part.keys or any(f"{key}{suffix}" in self._masks for key in part.keys):
+            return
+        first = part.keys[0]
+        endings = (name.removeprefix(first) for name in self._masks if name.startswith(first))
+        for ending in endings:
+            if all(f"{key}{ending}" in self._masks for key in part.keys[:SAMPLED]):
+                raise UserError(
+                    f"No mask in {part.masks} has the name of its image, but they end in '{ending}':"
+                    f" add data.mask_suffix={ending}"
+                )
 
     def _pairs(self, part: Part, suffix: str) -> Iterable[Pair]:
         """Each key with the files that are there; of what is not there the most likely name."""
