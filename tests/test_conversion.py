@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 import zipfile
 from pathlib import Path
 
@@ -53,6 +54,19 @@ def test_from_coco_to_a_trained_model(segue, coco, tmp_path) -> None:
     assert code == 0, err
     record = json.loads((tmp_path / "run" / "steps" / "1.json").read_text())
     assert record["classes"] == ["background", "cat", "dog"]
+
+
+def test_the_hint_can_be_pasted_and_bits_are_an_option(segue, coco, tmp_path) -> None:
+    for path in (coco / "images").iterdir():
+        Image.fromarray(np.full((16, 20), 4095, dtype=np.uint16)).save(path)
+    out = tmp_path / "my data"
+    code, text, err = segue("data", "convert", coco, out, "--to", "folder", "--bits", 12)
+    assert code == 0, err
+    hint = next(line for line in text.splitlines() if line.startswith("Look at it: "))
+    assert shlex.split(hint)[-1] == f"data.root={out}"
+    assert "8 16-bit images became 8 bit (--bits 12: 4095 is white)." in text
+    assert np.asarray(Image.open(next((out / "images").iterdir()))).min() == 255
+    assert segue("data", "convert", coco, tmp_path / "other", "--bits", 7)[0] == 2
 
 
 def test_bad_images_are_told_or_left_out(segue, coco, tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Literal
 
@@ -25,23 +26,26 @@ def convert_annotations(
     images: Path | None,
     test_share: float,
     skip_bad: bool,
+    bits: int = 16,
 ) -> None:
     """Convert, and say what was written and what was left out."""
     found = read_source(source, images)
     with Display().bar(f"converting {found.format}", len(found.drawings)) as bar:
-        done = convert_source(found, out, layout, test_share, skip_bad, lambda count, _: bar.update(count))
+        done = convert_source(
+            found, out, layout, test_share, skip_bad, lambda count, _: bar.update(count), bits
+        )
     console = Console()
     console.print(_table(done, found.format))
     lines = [*done.notes, *(f"left out: {reason}" for reason in done.skipped[:MOST_LINES])]
     if len(done.skipped) > MOST_LINES:
         lines.append(f"left out: {len(done.skipped) - MOST_LINES} more")
-    lines.append(f"Look at it: segue data check --on folder data.root={done.out}")
+    lines.append(f"Look at it: segue data check --on folder data.root={shlex.quote(str(done.out))}")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _table(done: Converted, kind: str) -> Table:
-    table = Table(title=Text(f"{kind}: images with each class"))
+    table = Table(title=Text(kind))
     table.add_column("class")
     for split in done.images:
         table.add_column(split, justify="right")

@@ -82,17 +82,26 @@ def convert(
         float, typer.Option("--test-share", help="Images for testing, if IN does not say which.")
     ] = 0.2,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be used.")] = False,
+    bits: Annotated[
+        int,
+        typer.Option(
+            "--bits",
+            min=8,
+            max=16,
+            help="Bits that carry the picture in 16-bit images: 12 for values up to 4095.",
+        ),
+    ] = 16,
 ) -> None:
     """Convert annotations to images, masks and class names that can be trained on.
 
-    segue data convert export/ --to voc mine/
+    segue data convert export/ mine/ --to voc
 
-    Reads COCO JSON, LabelMe, Cityscapes polygons, colour or index masks, and the exports of CVAT and Label
-    Studio in those formats.
+    Reads COCO JSON, LabelMe, Cityscapes polygons, colour or index masks.
+    CVAT and Label Studio can export these.
     """
     from segue.conversion import convert_annotations
 
-    convert_annotations(source, out, to, images, test_share, skip_bad)
+    convert_annotations(source, out, to, images, test_share, skip_bad, bits)
 
 
 @app.command()

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from segue.core.errors import UserError
-from segue.data.formats.base import Drawing, Source, note_left_out
+from segue.data.formats.base import Drawing, Source, note_first, note_left_out, tell
 from segue.data.formats.keys import assign_keys
 from segue.data.formats.labelme import read_embedded
 from segue.data.formats.target import (
@@ -57,6 +57,10 @@ class _Done:
     drawing: Drawing
     pixels: np.ndarray
     """256 numbers: how many pixels have each value"""
+    hidden: int
+    """regions under others"""
+    deep: bool
+    """the image had 16 bits"""
 
 
 def convert(
@@ -66,31 +70,36 @@ def convert(
     test_share: float = 0.2,
     skip_bad: bool = False,
     advance: Callable[[int, int], None] | None = None,
+    bits: int = 16,
 ) -> Converted:
     """Write a source as a new folder, all of it or nothing.
 
     Images that cannot be used are an error; `skip_bad` leaves them out instead. Where the source does not say
-    which images are for testing, `test_share` of them are, chosen by a hash of their keys.
+    which images are for testing, `test_share` of them are, chosen by a hash of their keys. `bits` of a 16-bit
+    image carry the picture: 12 makes 4095 white.
     """
     if layout not in ("voc", "folder"):
         raise UserError(f"The layout '{layout}' is unknown. Valid: voc, folder.")
     if not 0 < test_share < 1:
-        raise UserError(f"The share of images for testing should be between 0 and 1, not {test_share}.")
+        raise UserError(f"The share of images for testing should be above 0 and below 1, not {test_share}.")
+    if not 8 <= bits <= 16:
+        raise UserError(f"An image cannot have {bits} bits: 8 to 16 are possible.")
     out = Path(os.path.abspath(Path(out).expanduser()))
     out = out.resolve() if out.is_symlink() else out
     with building(out) as partial:
-        done, bad = _convert_all(source, partial, layout, advance)
+        done, bad = _convert_all(source, partial, layout, bits, advance)
         if bad and not (skip_bad and done):
             raise UserError(_complaint(bad, len(source.drawings), skip_bad))
         keys, notes = choose_splits(done, test_share)
         write_lists(partial / folders_of(layout)[2], keys, layout)
         write_class_names(partial / "classes.txt", source.classes)
+        notes = [*_note_deep(done, bits), *notes]
         result = _summary(source, out, done, keys, notes, bad)
     return result
 
 
 def _convert_all(
-    source: Source, partial: Path, layout: Layout, advance: Callable[[int, int], None] | None
+    source: Source, partial: Path, layout: Layout, bits: int, advance: Callable[[int, int], None] | None
 ) -> tuple[list[_Done], list[str]]:
     """What was written, and a sentence for each image that was not, both in the order of the source."""
     for folder in folders_of(layout)[:2]:
@@ -101,7 +110,7 @@ def _convert_all(
     with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
         try:
             jobs = {
-                pool.submit(_attempt, drawing, key, source.classes, partial, layout): number
+                pool.submit(_attempt, drawing, key, source.classes, partial, layout, bits): number
                 for number, (drawing, key) in enumerate(zip(drawings, keys, strict=True))
             }
             for job in as_completed(jobs):
@@ -133,28 +142,28 @@ def _refuse_twice(drawings: Sequence[Drawing]) -> list[Drawing]:
 
 
 def _attempt(
-    drawing: Drawing, key: str, classes: tuple[str, ...], partial: Path, layout: Layout
+    drawing: Drawing, key: str, classes: tuple[str, ...], partial: Path, layout: Layout, bits: int
 ) -> _Done | UserError:
     """A bad image is an outcome; an error of the disk that is written to ends the conversion."""
     try:
-        return _convert_one(drawing, key, classes, partial, layout)
+        return _convert_one(drawing, key, classes, partial, layout, bits)
     except UserError as error:
         return error
 
 
 def _convert_one(
-    drawing: Drawing, key: str, classes: tuple[str, ...], partial: Path, layout: Layout
+    drawing: Drawing, key: str, classes: tuple[str, ...], partial: Path, layout: Layout, bits: int
 ) -> _Done:
     if drawing.problem:
         raise UserError(drawing.problem)
     images, masks, _ = (partial / folder for folder in folders_of(layout))
     with _image_file(drawing, partial / f".{key}.embedded") as path:
-        photo = read_photo(path)
-        mask, empty = make_mask(drawing, classes, photo)
+        photo = read_photo(path, bits)
+        mask, empty, hidden = make_mask(drawing, classes, photo)
         write_image(photo, path, images, key, layout)
     write_mask(mask, masks / f"{key}.png")
     counts = np.bincount(mask.ravel(), minlength=256)
-    return _Done(key, replace(drawing, left_out=drawing.left_out + empty), counts)
+    return _Done(key, replace(drawing, left_out=drawing.left_out + empty), counts, hidden, photo.deep)
 
 
 @contextmanager
@@ -180,7 +189,8 @@ def choose_splits(done: Sequence[_Done], test_share: float) -> tuple[dict[str, l
     }
     rest = [item.key for item in done if item.drawing.split is None]
     if told["train"] and (told["val"] or told["test"]):
-        notes = [f"{len(rest)} images of no split were put into train."] if rest else []
+        more = tell(len(rest), "image of no split was", "images of no split were")
+        notes = [f"{more} put into train."] if rest else []
         told["train"] += rest
         if not told["val"]:
             notes.append("The source has test images and no val images: they are written as val.")
@@ -190,8 +200,15 @@ def choose_splits(done: Sequence[_Done], test_share: float) -> tuple[dict[str, l
     if len(keys) < 2:
         raise UserError("At least two images that can be used are needed, one to train and one to test.")
     val = list(held_out(keys, test_share, "test"))
-    notes = [f"The source does not say which images are for testing: {len(val)} were chosen by their names."]
+    chosen = tell(len(val), "was chosen by its name", "were chosen by their names")
+    notes = [f"The source does not say which images are for testing: {chosen}."]
     return {"train": sorted(set(keys) - set(val)), "val": val}, notes
+
+
+def _note_deep(done: Sequence[_Done], bits: int) -> list[str]:
+    became = tell(sum(item.deep for item in done), "16-bit image became", "16-bit images became")
+    meaning = "full range" if bits == 16 else f"{2**bits - 1} is white"
+    return [f"{became} 8 bit (--bits {bits}: {meaning})."] if any(item.deep for item in done) else []
 
 
 def _summary(
@@ -215,7 +232,8 @@ def _summary(
         for split, table in tables.items()
     }
     if not any(count for counts in pixels.values() for count in counts.values()):
-        raise UserError(f"{source.name}: no image shows any class; every mask would be background or void.")
+        plain = f"{source.name}: no image shows any class; every mask would be background or void."
+        raise UserError(" ".join([plain, *note_left_out([item.drawing for item in done])]))
     return Converted(
         out,
         source.classes,
@@ -228,13 +246,20 @@ def _summary(
 
 
 def _notes(source: Source, done: Sequence[_Done], images_with: dict[str, dict[str, int]]) -> list[str]:
-    notes = [*source.notes, *note_left_out(item.drawing for item in done)]
+    hidden = [(item.hidden, item.drawing.name) for item in done]
+    notes = [
+        *source.notes,
+        *note_left_out([item.drawing for item in done]),
+        *note_first(hidden, "region is hidden under others", "regions are hidden under others"),
+    ]
     blank = [item for item in done if not item.pixels[1:255].any()]
     if blank:
-        notes.append(f"{len(blank)} images show no class, first {blank[0].drawing.name}.")
+        told = tell(len(blank), "image shows no class", "images show no class")
+        notes.append(f"{told}, first {blank[0].drawing.name}.")
     for split, counts in images_with.items():
         if absent := [name for name, count in counts.items() if not count]:
-            notes.append(f"{len(absent)} classes have no image in {split}: {', '.join(absent[:8])}.")
+            told = tell(len(absent), "class has no image", "classes have no image")
+            notes.append(f"{told} in {split}: {', '.join(absent[:8])}.")
     folded: dict[str, str] = {}
     for name in source.classes:
         if (other := folded.setdefault(name.casefold(), name)) != name:

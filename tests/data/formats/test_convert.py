@@ -118,7 +118,7 @@ def test_splits_of_the_source_are_kept(tmp_path: Path) -> None:
     told = made(tmp_path / "a", 6, lambda number: ("train", "train", "val", "test", None, "train")[number])
     result = convert(told, tmp_path / "out", "folder")
     assert result.images == {"train": 4, "val": 1, "test": 1}
-    assert "1 images of no split were put into train." in result.notes
+    assert "1 image of no split was put into train." in result.notes
     assert (tmp_path / "out" / "test.txt").read_text() == "3\n"
     told = made(tmp_path / "b", 3, lambda number: "test" if number else "train")
     assert convert(told, tmp_path / "second", "folder").images == {"train": 1, "val": 2}
@@ -211,14 +211,34 @@ def test_notes(tmp_path: Path) -> None:
     text = (root / "two.json").read_text().replace('"dog"', '"Dog"')
     (root / "two.json").write_text(text)
     notes = " ".join(convert(read_source(root), tmp_path / "out", "voc").notes)
-    assert "1 images show no class, first three.jpg" in notes
+    assert "1 image shows no class, first three.jpg" in notes
     assert "'Dog' and 'dog' are two classes" in notes and "have no image in" in notes
+    assert "1 was chosen by its name." in notes
+    (root / "two.json").write_text(text.replace('"Dog"', '"dog"'))
+    notes = " ".join(convert(read_source(root), tmp_path / "again", "voc").notes)
+    assert "1 class has no image in" in notes
 
 
-@pytest.mark.parametrize(("name", "value"), [("layout", "yolo"), ("test_share", 0.0), ("test_share", 1.0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("layout", "yolo"), ("test_share", 0.0), ("test_share", 1.0), ("bits", 17)]
+)
 def test_bad_wishes(name: str, value, tmp_path: Path) -> None:
     wishes = {"layout": "voc", "test_share": 0.2} | {name: value}
-    assert str(value) in refusal(convert, made(tmp_path / "s", 2), tmp_path / "out", **wishes)
+    text = refusal(convert, made(tmp_path / "s", 2), tmp_path / "out", **wishes)
+    assert str(value) in text and (name != "test_share" or "above 0 and below 1" in text)
+
+
+@pytest.mark.parametrize(
+    ("bits", "white", "meaning"), [(16, 65535, "full range"), (12, 4095, "4095 is white")]
+)
+def test_16_bit_images(bits: int, white: int, meaning: str, tmp_path: Path) -> None:
+    source = made(tmp_path / "s", 3)
+    for drawing in source.drawings[:2]:
+        Image.fromarray(np.full((HEIGHT, WIDTH), white, dtype=np.uint16)).save(drawing.image)
+    result = convert(source, tmp_path / "out", "folder", bits=bits)
+    assert np.asarray(Image.open(tmp_path / "out" / "images" / "0.png")).min() == 255
+    assert f"2 16-bit images became 8 bit (--bits {bits}: {meaning})." in result.notes
+    assert not any("16-bit" in note for note in convert(made(tmp_path / "t", 2), tmp_path / "u", "voc").notes)
 
 
 # The place of the new folder

@@ -94,15 +94,34 @@ def test_all_three_kinds_of_segmentation_are_one(tmp_path: Path) -> None:
         assert np.array_equal(masks["two"], EXPECTED["two"])
 
 
-def test_a_crowd_is_of_its_class_and_lies_below(tmp_path: Path) -> None:
+def test_a_crowd_is_a_region_as_any_other(tmp_path: Path) -> None:
     document = coco_document()
-    document["annotations"][0] |= {
-        "iscrowd": 1,
-        "segmentation": {"size": [HEIGHT, WIDTH], "counts": [0, 100, 20]},
-    }
+    dog = np.zeros((HEIGHT, WIDTH), dtype=np.uint8)
+    dog[3:5, 6:8] = 1
+    counts = coco.encode(np.asfortranarray(dog))["counts"].decode()
+    brush = {"iscrowd": 1, "segmentation": {"size": [HEIGHT, WIDTH], "counts": counts}}
+    document["annotations"][0] |= brush  # as CVAT writes every mask of a brush
     mask = masks_of(source_with(tmp_path / "source", document), tmp_path / "out")["one"]
-    assert (mask[1:5, 2:8] == 1).all(), "the cat is larger than nothing, but lies on the crowd"
-    assert mask[0, 0] == 2 and mask[9, 9] == 2 and mask[0, 10] == 0
+    assert np.array_equal(mask, EXPECTED["one"])
+
+
+def test_hidden_regions_are_told(tmp_path: Path) -> None:
+    document = coco_document()
+    again = [document["annotations"][1] | {"id": number, "category_id": 2} for number in (20, 21)]
+    document["annotations"] += again
+    result = convert(read_source(source_with(tmp_path / "source", document)), tmp_path / "out", "voc")
+    assert "2 regions are hidden under others, first in images/one.jpg." in result.notes
+
+
+def test_the_group_of_roboflow_is_no_class(tmp_path: Path) -> None:
+    document = coco_document()
+    for category in document["categories"]:
+        category["supercategory"] = "animals"
+    document["categories"].append({"id": 0, "name": "animals", "supercategory": "none"})
+    source = read_source(source_with(tmp_path / "source", document))
+    assert source.classes == ("cat", "dog") and "'animals' is the group of other classes" in source.notes[0]
+    document["annotations"][0]["category_id"] = 0
+    assert read_source(source_with(tmp_path / "source", document)).classes == ("animals", "cat", "dog")
 
 
 def test_files_of_a_folder_give_splits_and_share_classes(tmp_path: Path) -> None:
@@ -120,7 +139,7 @@ def test_files_of_a_folder_give_splits_and_share_classes(tmp_path: Path) -> None
     assert {drawing.image.parent.name: drawing.split for drawing in source.drawings} == {
         f"{split}2017": split for split in ("train", "val", "test")
     }
-    assert any("1 COCO files" in note for note in source.notes)
+    assert any("1 COCO file beside" in note for note in source.notes)
     result = convert(source, tmp_path / "out", "voc")
     assert result.images == {"train": 2, "val": 2, "test": 2}
     lists = tmp_path / "out" / "ImageSets" / "Segmentation"
@@ -151,7 +170,13 @@ def test_boxes_alone_and_thin_polygons_are_left_out_and_told(tmp_path: Path) -> 
     root = source_with(tmp_path / "source", document)
     result = convert(read_source(root), tmp_path / "out", "voc")
     file = root / "annotations" / "instances_default.json"
-    assert f"4 shapes without area were left out, first in {file}." in result.notes
+    assert f"3 shapes without area were left out, first in {file}." in result.notes
+    assert f"1 annotation is a box without an outline: left out, first in {file}." in result.notes
+    for annotation in document["annotations"]:
+        annotation |= {"segmentation": [], "bbox": [1, 1, 2, 2]}
+    read = read_source(source_with(tmp_path / "boxes", document))
+    text = refusal(convert, read, tmp_path / "none", "voc")
+    assert "no image shows any class" in text and "7 annotations are boxes without an outline" in text
 
 
 def test_pycocotools_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +215,6 @@ def change(path: str, value):
         ("annotations.2.image_id", 7, "annotation 2: there is no image of the id 7"),
         ("annotations.2.category_id", 7, "annotation 2: there is no category of the id 7"),
         ("annotations.2.category_id", None, "'category_id' should be"),
-        ("annotations.1.iscrowd", 2, "'iscrowd' should be 0 or 1"),
         ("annotations.1.segmentation", "x", "should be polygons or a run-length mask"),
         ("annotations.1.segmentation", [1, 2, 3], "a polygon should be a list"),
         ("annotations.1.segmentation", [[1, 2, 3, 4, 5, 6, 7]], "a polygon should be a list"),

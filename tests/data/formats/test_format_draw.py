@@ -78,13 +78,24 @@ def test_later_regions_lie_on_top() -> None:
     assert picture(above, below)[2, 2] == 1
 
 
-def test_without_an_order_small_regions_and_things_stay_visible() -> None:
+def test_without_an_order_small_regions_stay_visible() -> None:
     small = Region("dog", rings(flat(2, 2, 4, 4)))
     large = Region("cat", rings(flat(0, 0, 6, 6)))
-    crowd = Region("dog", Runs(6, 8, np.array([0, 6, 42])), crowd=True)
-    for regions in ((small, large, crowd), (crowd, large, small), (large, small, crowd)):
+    runs = Region("dog", Runs(6, 8, np.array([0, 6, 42])))
+    for regions in ((small, large, runs), (runs, large, small), (large, small, runs)):
         mask = picture(*regions, largest_first=True)
-        assert mask[2, 2] == 2 and mask[0, 0] == 1, "a crowd lies below a thing, however small it is"
+        assert mask[2, 2] == 2 and mask[0, 0] == 2 and mask[0, 1] == 1
+
+
+def test_regions_under_others_are_counted() -> None:
+    boxes = [Box(0, 0, 3, 3), Box(1, 1, 2, 2), Box(0, 0, 1, 3), Box(2, 0, 3, 3), Box(50, 50, 60, 60)]
+    drawing = Drawing(__file__, "x", regions=tuple(Region("cat", box) for box in boxes))
+    drawn = draw(drawing, CLASSES, (8, 6))
+    assert (drawn.empty, drawn.hidden) == (1, 2)
+    many = [Region("cat", Box(x, y, x, y)) for x in range(20) for y in range(20)]
+    drawing = Drawing(__file__, "x", regions=(*many, Region("dog", Box(0, 0, 0, 0))))
+    drawn = draw(drawing, CLASSES, (20, 20))
+    assert drawn.hidden == 1 and drawn.mask[0, 0] == 2 and (drawn.mask == 1).sum() == 399
 
 
 def test_names_that_are_no_class() -> None:
@@ -107,8 +118,8 @@ def test_regions_without_a_pixel_are_counted() -> None:
     far = Box(50, 50, 60, 60)
     regions = [far, Disc(-9, -9, 2), outline((20, 1), (30, 1), (30, 5)), rings(flat(20, 20, 30, 30))]
     drawing = Drawing(__file__, "x", regions=tuple(Region("cat", geometry) for geometry in regions))
-    mask, empty = draw(drawing, CLASSES, (8, 6))
-    assert empty == 4 and not mask.any()
+    mask, empty, hidden = draw(drawing, CLASSES, (8, 6))
+    assert (empty, hidden) == (4, 0) and not mask.any()
 
 
 @pytest.mark.parametrize("kind", ["outline", "rings"])

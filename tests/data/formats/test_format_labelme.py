@@ -149,6 +149,16 @@ def test_a_damaged_file_is_a_bad_image_that_can_be_skipped(tmp_path: Path) -> No
     assert len(result.skipped) == 1 and str(root / "four.json") in result.skipped[0]
 
 
+def test_images_without_a_file_are_told(tmp_path: Path) -> None:
+    root = make_labelme(tmp_path)
+    assert read_source(root).notes == ()
+    write(root / "broken.json", "{")
+    for name in ("broken.jpg", "new.JPG", "._new.jpg"):
+        (root / name).write_bytes((root / "one.jpg").read_bytes())
+    assert read_source(root).notes == ("1 image without an annotation file was left out, first new.JPG.",)
+    assert read_source(root / "one.json").notes == ()
+
+
 def test_folders_named_train_and_val_give_the_split(tmp_path: Path) -> None:
     for key, split in (("one", "train"), ("two", "val")):
         photo(tmp_path / split / f"{key}.jpg")

@@ -123,12 +123,12 @@ def test_splits_from_lists_or_folders(tmp_path: Path) -> None:
     photo(root / "images" / "three.jpg")
     source = read_source(root)
     assert {drawing.split for drawing in source.drawings} == {None}
-    assert source.notes == ("1 images have no mask and were left out, first three.",)
+    assert source.notes == ("1 image has no mask and was left out, first three.",)
     write(root / "train.txt", "two.jpg\n")
     write(root / "val.txt", "one\n")
     assert {d.name: d.split for d in read_source(root).drawings} == {"two.jpg": "train", "one.jpg": "val"}
     (root / "val.txt").unlink()
-    assert read_source(root).notes == ("1 masks are in no list and were left out, first one.",)
+    assert read_source(root).notes == ("1 mask is in no list and was left out, first one.",)
     write(root / "val.txt", "two\n")
     assert "also in another list" in refusal(read_source, root)
     root = make_pairs(tmp_path / "folders")
@@ -156,10 +156,21 @@ def test_cvat_lists_of_one_subset_with_folders_and_spaces(tmp_path: Path) -> Non
     ]
 
 
+def test_cvat_images_of_no_subset_beside_a_subset(tmp_path: Path) -> None:
+    root = make_voc(tmp_path)
+    lists = root / "ImageSets" / "Segmentation"
+    (lists / "train.txt").rename(lists / "Train.txt")
+    (lists / "val.txt").rename(lists / "default.txt")
+    source = read_source(root)
+    assert {d.name: d.split for d in source.drawings} == {"one.jpg": "train", "two.jpg": None}
+    assert source.notes == ()
+
+
 def test_images_elsewhere(tmp_path: Path) -> None:
     root = make_voc(tmp_path / "source")
     (root / "JPEGImages").rename(tmp_path / "pictures")
-    assert "has no folder JPEGImages" in refusal(read_source, root)
+    text = refusal(read_source, root)
+    assert "has no folder JPEGImages" in text and "with --images FOLDER" in text
     masks = masks_of(root, tmp_path / "out", tmp_path / "pictures")
     assert np.array_equal(masks["one"], EXPECTED["one"])
 

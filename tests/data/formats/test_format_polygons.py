@@ -49,11 +49,20 @@ def test_labels(tmp_path: Path) -> None:
     assert read_source(tmp_path).classes == ("age group", "car", "group", "license plate")
 
 
+def test_images_without_a_file_are_told(tmp_path: Path) -> None:
+    root = make_polygons(tmp_path)
+    for name in ("new_leftImg8bit.png", "broken_leftImg8bit.png"):
+        photo(root / "leftImg8bit" / "train" / "ulm" / name)
+    write(root / "gtFine" / "train" / "ulm" / "broken_gtFine_polygons.json", "{")
+    note = "1 image without an annotation file was left out, first new_leftImg8bit.png."
+    assert read_source(root).notes == (note,)
+
+
 def test_coarse_files_yield_to_fine_ones(tmp_path: Path) -> None:
     root = make_polygons(tmp_path)
     write(root / "gtCoarse" / "train" / "ulm" / "one_gtCoarse_polygons.json", polygons_documents()["one"])
     source = read_source(root)
-    assert len(source.drawings) == 2 and "1 files of gtCoarse" in source.notes[0]
+    assert len(source.drawings) == 2 and "1 file of gtCoarse was" in source.notes[0]
 
 
 @pytest.mark.parametrize(

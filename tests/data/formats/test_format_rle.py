@@ -48,13 +48,13 @@ def test_polygons_as_pycocotools_fills_them(seed: int) -> None:
     rng = np.random.default_rng(seed)
     polygons = [rng.uniform(-15, 40, 2 * rng.integers(3, 9)).tolist() for _ in range(rng.integers(1, 4))]
     region = Region("cat", Rings(tuple(np.array(polygon).reshape(-1, 2) for polygon in polygons)))
-    mask, _ = draw(Drawing(__file__, "x", regions=(region,)), ("cat",), (25, 20))
+    mask = draw(Drawing(__file__, "x", regions=(region,)), ("cat",), (25, 20)).mask
     assert np.array_equal(mask, coco.decode(coco.merge(coco.frPyObjects(polygons, 20, 25))))
 
 
 def test_a_rectangle_of_whole_numbers() -> None:
     region = Region("cat", Rings((np.array(flat(2, 1, 5, 3)).reshape(-1, 2),)))
-    mask, _ = draw(Drawing(__file__, "x", regions=(region,)), ("cat",), (8, 6))
+    mask = draw(Drawing(__file__, "x", regions=(region,)), ("cat",), (8, 6)).mask
     assert np.argwhere(mask).tolist() == [[y, x] for y in (1, 2) for x in (2, 3, 4)]
 
 

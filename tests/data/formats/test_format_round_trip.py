@@ -97,6 +97,35 @@ def test_nothing_found_says_what_was_looked_for(tmp_path: Path) -> None:
     assert "does not exist" in refusal(read_source, tmp_path / "source", tmp_path / "none")
 
 
+TASK = {"id": 1, "annotations": [{"result": []}], "data": {"image": "/data/upload/1/x.jpg"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "advice"),
+    [
+        ("annotations.xml", "<?xml?>\n<annotations>", "export as COCO 1.0 or Segmentation mask 1.1"),
+        ("project.json", [TASK], "in Label Studio, export as COCO"),
+        ("min.json", [{"image": "x.jpg", "tag": [{"polygonlabels": ["a"]}]}], "export as COCO"),
+        ("data.yaml", "names: [cat]", "convert to COCO first"),
+        ("train/labels/x.txt", "0 0.1 0.1 0.2 0.2 0.1 0.2", "convert to COCO first"),
+        ("labels/train/x.txt", "0 0.1 0.1 0.2 0.2 0.1 0.2", "convert to COCO first"),
+    ],
+)
+def test_exports_of_another_kind_say_which_to_choose(name: str, content, advice: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "source" / name, content)
+    Path(str(file.parent).replace("labels", "images")).mkdir(exist_ok=True, parents=True)
+    text = refusal(read_source, tmp_path / "source")
+    assert advice in text and str(file) in text
+    assert advice in refusal(read_source, file)
+
+
+def test_other_files_give_no_advice(tmp_path: Path) -> None:
+    write(tmp_path / "Annotations" / "x.xml", "<annotation><object>")
+    write(tmp_path / "list.json", [1, 2])
+    write(tmp_path / "labels" / "x.txt", "no images beside")
+    assert "holds a list" in refusal(read_source, tmp_path)
+
+
 @pytest.mark.parametrize("kind", ["coco", "labelme", "polygons"])
 def test_a_single_file_is_a_source(kind: str, tmp_path: Path) -> None:
     root = MAKERS[kind](tmp_path / "source")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import reprlib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -94,8 +94,6 @@ Geometry = Outline | Box | Disc | Patch | Rings | Runs
 class Region:
     name: str
     geometry: Geometry
-    crowd: bool = False
-    """many things of a class in one region: drawn below everything else"""
 
 
 class ReadyMask(Protocol):
@@ -128,6 +126,8 @@ class Drawing:
     split: Split | None = None
     left_out: int = 0
     """shapes that cover no area"""
+    boxes: int = 0
+    """bounding boxes without an outline"""
     problem: str = ""
     """why this image cannot be used; nothing else can be trusted then"""
 
@@ -206,11 +206,26 @@ def show(value: object) -> str:
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
-def note_left_out(drawings: Iterable[Drawing]) -> tuple[str, ...]:
-    """A sentence on shapes without area, or nothing."""
-    counted = [(drawing.left_out, drawing.file) for drawing in drawings if drawing.left_out]
+def tell(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def note_first(found: Iterable[tuple[int, object]], one: str, many: str) -> tuple[str, ...]:
+    """A sentence on how many there are and where the first is, or nothing."""
+    counted = [(count, where) for count, where in found if count]
     total = sum(count for count, _ in counted)
-    if not total:
-        return ()
-    verb = "shape without area was" if total == 1 else "shapes without area were"
-    return (f"{total} {verb} left out, first in {counted[0][1]}.",)
+    return (f"{tell(total, one, many)}, first in {counted[0][1]}.",) if total else ()
+
+
+def note_left_out(drawings: Sequence[Drawing]) -> tuple[str, ...]:
+    """Sentences on shapes without area and on boxes, as far as there are any."""
+    shapes = [(drawing.left_out, drawing.file) for drawing in drawings]
+    boxes = [(drawing.boxes, drawing.file) for drawing in drawings]
+    return (
+        *note_first(shapes, "shape without area was left out", "shapes without area were left out"),
+        *note_first(
+            boxes,
+            "annotation is a box without an outline: left out",
+            "annotations are boxes without an outline: left out",
+        ),
+    )

@@ -1,8 +1,8 @@
-"""COCO JSON: polygons, run-length masks plain and compressed, crowd regions.
+"""COCO JSON: polygons, run-length masks plain and compressed.
 
 Also as Label Studio (ids from 0, images under their upload path), CVAT (sub-folders) and Roboflow (a file per
-split, images beside it) write it. COCO knows no drawing order: crowds are drawn first, then large before
-small.
+split, images beside it) write it. COCO knows no drawing order: large regions are drawn before small ones.
+`iscrowd` says nothing here: a crowd is of its class, and CVAT calls every mask of a brush one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from segue.data.formats.base import (
     classes_of,
     show,
     split_of,
+    tell,
 )
 from segue.data.formats.document import as_object, get_list, get_size, get_text, numbers_of
 from segue.data.formats.draw import load_pycocotools
@@ -38,17 +39,29 @@ def is_coco(document: dict[str, Any]) -> bool:
 def read_coco(name: str, files: Sequence[tuple[Path, dict[str, Any]]], places: Places) -> Source:
     """All files together: classes in the order of their ids, those of the first file first."""
     names: list[str] = []
+    groups: set[str] = set()
+    used: set[str] = set()
     drawings: list[Drawing] = []
     for path, document in choose(files):
         categories = _read_categories(document, path)
         names += [categories[key] for key in sorted(categories, key=lambda key: (isinstance(key, str), key))]
         drawings += _read_file(document, categories, path, places)
+        groups |= _groups(document)
+        used |= {categories[annotation["category_id"]] for annotation in document["annotations"]}
     if any(isinstance(region.geometry, Rings) for drawing in drawings for region in drawing.regions):
         load_pycocotools()  # its absence is one sentence, not one per image
     where = files[0][0] if len(files) == 1 else places.root
     rest = len(files) - len(choose(files))
-    notes = (f"{rest} COCO files beside instances_*.json were ignored.",) if rest else ()
-    return Source(name, "coco", classes_of(names, where), tuple(drawings), notes)
+    files_beside = tell(
+        rest, "COCO file beside instances_*.json was", "COCO files beside instances_*.json were"
+    )
+    notes = [f"{files_beside} ignored."] if rest else []
+    empty = groups & set(names) - used  # Roboflow's first category is such a one
+    notes += [
+        f"'{group}' is the group of other classes, without annotations: no class." for group in sorted(empty)
+    ]
+    classes = classes_of([name for name in names if name not in empty], where)
+    return Source(name, "coco", classes, tuple(drawings), tuple(notes))
 
 
 def choose(files: Sequence[tuple[Path, dict[str, Any]]]) -> Sequence[tuple[Path, dict[str, Any]]]:
@@ -64,11 +77,17 @@ class _Entry:
     drawing: Drawing
     regions: list[Region] = field(default_factory=list)
     left_out: int = 0
+    boxes: int = 0
     problem: str = ""
 
     def finish(self) -> Drawing:
-        problem = self.drawing.problem or self.problem
-        return replace(self.drawing, regions=tuple(self.regions), left_out=self.left_out, problem=problem)
+        return replace(
+            self.drawing,
+            regions=tuple(self.regions),
+            left_out=self.left_out,
+            boxes=self.boxes,
+            problem=self.drawing.problem or self.problem,
+        )
 
 
 def _read_file(
@@ -85,10 +104,12 @@ def _read_file(
         except UserError as error:
             entry.problem = entry.problem or str(error)
             continue
-        if region is None:
-            entry.left_out += 1
-        else:
+        if region is not None:
             entry.regions.append(region)
+        elif annotation.get("bbox") and not annotation.get("segmentation"):
+            entry.boxes += 1
+        else:
+            entry.left_out += 1
     return [entry.finish() for entry in entries.values()]
 
 
@@ -104,6 +125,12 @@ def _read_categories(document: dict[str, Any], path: Path) -> dict[Id, str]:
             raise UserError(f"{where}: there are two categories of the name '{name}'. Join them.")
         categories[key] = name
     return categories
+
+
+def _groups(document: dict[str, Any]) -> set[str]:
+    """Names that other categories have as their supercategory."""
+    pairs = [(category.get("supercategory"), category["name"]) for category in document["categories"]]
+    return {group for group, name in pairs if isinstance(group, str) and group != name}
 
 
 def _read_images(document: dict[str, Any], path: Path, places: Places) -> dict[Id, _Entry]:
@@ -142,12 +169,9 @@ def _look_up(annotation: dict[str, Any], name: str, table: dict[Id, Any], where:
 
 def _read_region(annotation: dict[str, Any], name: str, where: str) -> Region | None:
     """None for an annotation without area, such as a bounding box alone."""
-    crowd = annotation.get("iscrowd", 0)
-    if crowd not in (0, 1):  # true and false too: it is a flag
-        raise UserError(f"{where}: 'iscrowd' should be 0 or 1, not {show(crowd)}.")
     segmentation = annotation.get("segmentation")
     if isinstance(segmentation, dict):
-        return Region(name, read_runs(segmentation, where), bool(crowd))
+        return Region(name, read_runs(segmentation, where))
     if segmentation is None or segmentation == []:
         return None
     if not isinstance(segmentation, list):
@@ -161,4 +185,4 @@ def _read_region(annotation: dict[str, Any], name: str, where: str) -> Region | 
         points = numbers_of(polygon, where).reshape(-1, 2)
         if len(points) >= 3:
             polygons.append(points)
-    return Region(name, Rings(tuple(polygons)), bool(crowd)) if polygons else None
+    return Region(name, Rings(tuple(polygons))) if polygons else None

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from segue.core.errors import UserError
-from segue.data.formats.base import Drawing, Source, classes_of
+from segue.data.formats.base import Drawing, Source, classes_of, tell
 from segue.data.formats.coco import is_coco, read_coco
 from segue.data.formats.document import read_document
+from segue.data.formats.foreign import advise
 from segue.data.formats.labelme import is_labelme, read_labelme
 from segue.data.formats.locate import Places, walk
 from segue.data.formats.masks import is_pairs, is_voc, read_masks
-from segue.data.formats.polygons import ANNOTATION_FOLDERS, is_polygons, read_polygons
+from segue.data.formats.polygons import ANNOTATION_FOLDERS, is_polygons, read_polygons, stem_of
+from segue.data.layout import IMAGE_SUFFIXES
 
 LOOKED_FOR = (
     "COCO (a JSON file with images, annotations and categories),"
@@ -52,7 +54,8 @@ def read_source(path: Path, images: Path | None = None) -> Source:
     if not path.exists():
         raise UserError(f"{path} does not exist. Name a folder of annotations, or a JSON file.")
     if not path.is_dir() and path.suffix.lower() != ".json":
-        raise UserError(f"{path} is neither a folder nor a JSON file. Unpack it, if it is an archive.")
+        plain = f"{path} is neither a folder nor a JSON file. Unpack it, if it is an archive."
+        raise UserError(advise(path) or plain)
     folder = path if path.is_dir() else path.parent
     if folder.name in (*ANNOTATION_FOLDERS, "annotations"):
         folder = folder.parent  # Cityscapes, COCO and CVAT have their images beside these
@@ -70,7 +73,8 @@ def read_source(path: Path, images: Path | None = None) -> Source:
     if masks:
         return read_masks(path.resolve().name, places)
     if not kinds:
-        raise UserError(found.broken[0].problem if found.broken else _nothing(path, found))
+        plain = found.broken[0].problem if found.broken else _nothing(path, found)
+        raise UserError(advise(path) or plain)
     return _read_json(path, found, places)
 
 
@@ -105,10 +109,8 @@ def _nothing(path: Path, found: _Found) -> str:
 
 def _read_json(path: Path, found: _Found, places: Places) -> Source:
     name = path.stem if path.is_file() else path.resolve().name
-    ignored = len(found.other)
-    notes = (
-        (f"{ignored} JSON files of another kind were ignored, first {found.other[0]}.",) if ignored else ()
-    )
+    ignored = tell(len(found.other), "JSON file of another kind was", "JSON files of another kind were")
+    notes = (f"{ignored} ignored, first {found.other[0]}.",) if found.other else ()
     if found.coco:
         if found.broken:
             raise UserError(found.broken[0].problem)
@@ -121,8 +123,25 @@ def _read_json(path: Path, found: _Found, places: Places) -> Source:
     bad = next((drawing.problem for drawing in drawings if drawing.problem), "")
     if bad and not any(drawing.regions for drawing in drawings):
         raise UserError(bad)
+    if path.is_dir():
+        notes += _note_lonely(drawings)
     names = sorted({region.name for drawing in drawings for region in drawing.regions})
     return Source(name, kind, classes_of(names, path), tuple(drawings), notes)
+
+
+def _note_lonely(drawings: list[Drawing]) -> tuple[str, ...]:
+    """A sentence on images without a file, in the folders where images with one are."""
+    used = {drawing.image for drawing in drawings if drawing.image is not None}
+    broken = {stem_of(drawing.file) for drawing in drawings if drawing.image is None}
+    lonely = [
+        path.name
+        for folder in sorted({image.parent for image in used})
+        for path in sorted(folder.iterdir())
+        if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
+        if path not in used and stem_of(path) not in broken
+    ]
+    told = tell(len(lonely), "image without an annotation file was", "images without an annotation file were")
+    return (f"{told} left out, first {lonely[0]}.",) if lonely else ()
 
 
 def _prefer_fine(drawings: list[Drawing], notes: tuple[str, ...]) -> tuple[list[Drawing], tuple[str, ...]]:
@@ -131,4 +150,5 @@ def _prefer_fine(drawings: list[Drawing], notes: tuple[str, ...]) -> tuple[list[
     coarse = len(drawings) - len(fine)
     if not fine or not coarse:
         return drawings, notes
-    return fine, (*notes, f"{coarse} files of gtCoarse were left out, because there are fine ones.")
+    told = tell(coarse, "file of gtCoarse was", "files of gtCoarse were")
+    return fine, (*notes, f"{told} left out, because there are fine ones.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -31,22 +32,34 @@ MOST_ROWS = 1_000_000_000
 """corners times rows of one polygon, the time that filling it takes"""
 
 
-def draw(drawing: Drawing, classes: tuple[str, ...], size: tuple[int, int]) -> tuple[np.ndarray, int]:
-    """The mask of a drawing on an image of this width and height, and how many regions cover no pixel."""
+class Drawn(NamedTuple):
+    mask: np.ndarray
+    empty: int
+    """regions that cover no pixel"""
+    hidden: int
+    """regions that cover pixels, all of them under other regions"""
+
+
+def draw(drawing: Drawing, classes: tuple[str, ...], size: tuple[int, int]) -> Drawn:
+    """The mask of a drawing on an image of this width and height."""
     width, height = size
-    canvas = np.full((width, height), BACKGROUND, dtype=np.uint8).T  # column order, for run lengths
     regions = [_prepare(region, width, height, drawing) for region in drawing.regions]
     if drawing.largest_first:
-        regions.sort(key=lambda region: (not region.crowd, -_area(region)))
-    empty = sum(not _paint(canvas, region, value_of(region.name, classes), drawing) for region in regions)
-    return np.ascontiguousarray(canvas), empty
+        regions.sort(key=_area, reverse=True)
+    # The number of the region at each pixel, from 1; in column order, for run lengths.
+    canvas = np.zeros((width, height), dtype=np.min_scalar_type(len(regions))).T
+    empty = sum(not _paint(canvas, region, number, drawing) for number, region in enumerate(regions, start=1))
+    seen = np.count_nonzero(np.bincount(canvas.T.reshape(-1))[1:])
+    values = [BACKGROUND, *(value_of(region.name, classes) for region in regions)]
+    mask = np.array(values, dtype=np.uint8)[canvas]
+    return Drawn(np.ascontiguousarray(mask), empty, len(regions) - empty - seen)
 
 
 def _prepare(region: Region, width: int, height: int, drawing: Drawing) -> Region:
     """COCO's polygons as run lengths; everything else as it is."""
     geometry = region.geometry
     if isinstance(geometry, Rings):
-        return Region(region.name, _fill_rings(geometry, width, height, drawing), region.crowd)
+        return Region(region.name, _fill_rings(geometry, width, height, drawing))
     if isinstance(geometry, Runs) and (geometry.width, geometry.height) != (width, height):
         raise UserError(
             f"{drawing.file}: a run-length mask of {drawing.name} is"

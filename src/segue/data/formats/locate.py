@@ -50,7 +50,7 @@ class Places:
             places = " or ".join(str(folder) for folder in (self.images, self.root) if folder is not None)
             raise UserError(
                 f"{where}: the image {show(reference)} is not in {places}. Put it there, or name the folder"
-                " that holds the images (files that are links to elsewhere do not count)."
+                " that holds the images with --images FOLDER (links to elsewhere do not count)."
             )
         return found
 
@@ -88,7 +88,7 @@ class Places:
         if len(found) > 1:
             raise UserError(
                 f"{where}: {show(reference)} may be {found[0]} or {found[1]}."
-                " Name the right folder of images."
+                " Name the right folder with --images FOLDER."
             )
         return found[0] if found else None
 

@@ -28,6 +28,7 @@ from segue.data.formats.base import (
     classes_of,
     show,
     split_of,
+    tell,
     value_of,
 )
 from segue.data.formats.locate import Places
@@ -176,7 +177,10 @@ def read_masks(name: str, places: Places) -> Source:
     if places.images is not None:
         image_folder = places.images
     if not image_folder.is_dir():
-        raise UserError(f"{root} has no folder {image_folder.name}. Name the folder that holds the images.")
+        raise UserError(
+            f"{root} has no folder {image_folder.name}. Name the folder that holds the images"
+            " with --images FOLDER."
+        )
     masks, images = files_by_key(mask_folder, MASK_SUFFIXES), files_by_key(image_folder, IMAGE_SUFFIXES)
     if not masks:
         raise UserError(f"{mask_folder} has no mask.")
@@ -186,14 +190,18 @@ def read_masks(name: str, places: Places) -> Source:
         split = lists.get(key) or next(filter(None, map(split_of, key.split("/")[:-1])), None)
         drawings.append(_read_pair(key, split, (images, masks), (image_folder, mask_folder), names, places))
     notes = [
-        *_unused(masks.keys() - lists.keys() if lists else (), "masks are in no list"),
-        *_unused(images.keys() - masks.keys() if not lists else (), "images have no mask"),
+        *_unused(masks.keys() - lists.keys() if lists else (), "mask is in no list", "masks are in no list"),
+        *_unused(
+            images.keys() - masks.keys() if not lists else (), "image has no mask", "images have no mask"
+        ),
     ]
     return Source(name, "voc" if voc else "folder", names.classes, tuple(drawings), tuple(notes))
 
 
-def _unused(keys: Collection[str], what: str) -> list[str]:
-    return [f"{len(keys)} {what} and were left out, first {min(keys)}."] if keys else []
+def _unused(keys: Collection[str], one: str, many: str) -> list[str]:
+    if not keys:
+        return []
+    return [f"{tell(len(keys), f'{one} and was', f'{many} and were')} left out, first {min(keys)}."]
 
 
 def _read_pair(
@@ -218,12 +226,16 @@ def _read_pair(
 
 
 def read_lists(folder: Path) -> dict[str, Split | None]:
-    """Key -> split, of the lists in a folder; lists of other names count if none speaks of a split."""
+    """Key -> split, of the lists in a folder; lists of other names count if none speaks of a split.
+
+    CVAT's default.txt, of images in no subset, counts always.
+    """
     files = sorted(path for path in folder.glob("*.txt") if path.stem not in ("classes", "labelmap"))
     told = {path: split_of(path.stem) for path in files}
+    voc = folder.name == "Segmentation"
     if any(told.values()):
-        files = [path for path in files if told[path]]
-    elif folder.name != "Segmentation":
+        files = [path for path in files if told[path] or (voc and path.stem == "default")]
+    elif not voc:
         files = []  # readme.txt and the like
     keys: dict[str, Split | None] = {}
     for path in files:

@@ -26,6 +26,11 @@ def is_polygons(document: dict[str, Any]) -> bool:
     return "objects" in document and bool({"imgWidth", "imgHeight"} & document.keys())
 
 
+def stem_of(path: Path) -> str:
+    """What the names of an image and its polygons have in common."""
+    return _ENDING.sub("", path.stem).removesuffix(f"_{IMAGE_FOLDER}")
+
+
 def read_polygons(path: Path, document: dict[str, Any], places: Places) -> Drawing:
     """One file; later objects lie on top."""
     size = get_size(document, ("imgWidth", "imgHeight"), str(path))
@@ -66,5 +71,5 @@ def _find_image(path: Path, places: Places) -> Path:
             return found
     raise UserError(
         f"{path}: its image is missing: neither {folders[0] / names[0]} nor {show(stem + '.jpg')} or another"
-        f" image of that name beside it. Name the folder that holds the images."
+        " image of that name beside it. Name the folder that holds the images with --images FOLDER."
     )

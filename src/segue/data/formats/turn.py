@@ -9,7 +9,7 @@ import numpy as np
 
 from segue.core.errors import UserError
 from segue.data.formats.base import Drawing
-from segue.data.formats.draw import draw
+from segue.data.formats.draw import Drawn, draw
 from segue.data.image_files import SIDEWAYS, TURNS, opened, orientation
 from segue.data.images import read_image
 
@@ -23,6 +23,8 @@ class Photo:
     """as EXIF counts; 1: stored upright"""
     plain_jpeg: bool
     """an 8-bit RGB JPEG that is stored upright: its file can be used as it is"""
+    deep: bool
+    """16-bit grey before it was read"""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -33,16 +35,16 @@ class Photo:
         return self.size[::-1] if self.orientation in SIDEWAYS else self.size
 
 
-def read_photo(path: Path) -> Photo:
-    pixels = read_image(path)
+def read_photo(path: Path, bits: int = 16) -> Photo:
+    pixels = read_image(path, bits)
     with opened(path) as image:
         turn = orientation(image)  # before it is loaded: loading turns a TIFF
         plain = image.format in ("JPEG", "MPO") and image.mode == "RGB" and turn == 1
-    return Photo(pixels, turn, plain)
+        return Photo(pixels, turn, plain, deep=image.mode.startswith("I"))
 
 
-def make_mask(drawing: Drawing, classes: tuple[str, ...], photo: Photo) -> tuple[np.ndarray, int]:
-    """The upright mask, and how many regions cover no pixel.
+def make_mask(drawing: Drawing, classes: tuple[str, ...], photo: Photo) -> Drawn:
+    """The mask, upright.
 
     An annotation refers to what the annotator saw. If its size is that of the upright image, it is drawn
     there; otherwise, if it fits the stored pixels, it is drawn on those and turned with the image.
@@ -58,7 +60,9 @@ def make_mask(drawing: Drawing, classes: tuple[str, ...], photo: Photo) -> tuple
             f" {stated[0]} x {stated[1]}. It belongs to another version of the image."
         )
     if ready is None:
-        mask, empty = draw(drawing, classes, photo.stored_size if stored else photo.size)
+        drawn = draw(drawing, classes, photo.stored_size if stored else photo.size)
     else:
-        mask, empty = ready, 0
-    return (np.ascontiguousarray(TURNS[photo.orientation](mask)) if stored else mask), empty
+        drawn = Drawn(ready, empty=0, hidden=0)
+    if stored:
+        return drawn._replace(mask=np.ascontiguousarray(TURNS[photo.orientation](drawn.mask)))
+    return drawn
