@@ -189,7 +189,8 @@ def _table(rows: Sequence[Row], images: int, device: torch.device) -> Table:
         caption="medians of rounds in turns, of each round's own ratio too; below 1 is quicker",
     )
     for name in ("what", "beside", "ours", "theirs", "ratio"):
-        table.add_column(name, justify="left" if name in ("what", "beside") else "right")
+        left = name in ("what", "beside")
+        table.add_column(name, justify="left" if left else "right", overflow="fold")
     for row in rows:
         if row.theirs is None:
             table.add_row(row.what, row.beside, f"{row.ours:.1%} of the time", "", "")
