@@ -10,7 +10,7 @@ from html import escape
 
 from segue.data.checking.diagnosis import StepSurvey
 
-BAR, GAP = 22, 8
+BAR, GAP = 26, 10
 LEFT, TOP, HEIGHT, BOTTOM = 46, 34, 190, 110
 CHARACTERS = 18
 """of a name below its bar"""
