@@ -134,6 +134,10 @@ def test_the_data_set_that_the_docs_show(segue, tmp_path) -> None:
     code, _, err = segue("train", "mib", *words, *quick, "--out", tmp_path / "run")
     assert code == 0, err
     assert read_run(tmp_path / "run").finished
+    code, _, err = segue("eval", tmp_path / "run")
+    assert code == 0, err
+    code, out, err = segue("export", tmp_path / "run", tmp_path / "model.safetensors")
+    assert code == 0 and "3 channels" in out, err
     code, _, err = segue("data", "check", *words[:2])
     assert code == 2 and "add data.root=FOLDER" in err
 

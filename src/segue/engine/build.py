@@ -112,10 +112,8 @@ def build_data(config: RunConfig, display: Display) -> Data:
     """Open and check the data; raises before anything is trained or written."""
     train_set, test_set = open_sets(config)
     scenario, keys = build_scenario(config, train_set)
-    train_present, test_present = (
-        index_classes(train_set, "train", display),
-        index_classes(test_set, "test", display),
-    )
+    train_present = index_classes(train_set, "train", display)
+    test_present = index_classes(test_set, "test", display)
     train_images = step_images(scenario, keys, train_set.keys, train_present)
     test_images = tuple(scenario.select(step, test_present, "test") for step in scenario)
     counts = [(len(train), len(test)) for train, test in zip(train_images, test_images, strict=True)]

@@ -58,9 +58,8 @@ def restore_deployed(folder: str | Path, step_index: int | None = None) -> tuple
     folder = Path(folder)
     config, document = stored_recipe(folder), read_manifest(folder / "scenario.json")
     names = dict(enumerate((name for group in document["groups"] for name in group), start=1))
-    scenario, _ = from_manifest(
-        document, ClassTable(config.scenario.dataset, names), str(folder / "scenario.json")
-    )
+    table = ClassTable(document["dataset"], names)  # a recipe may name a file of one's own instead
+    scenario, _ = from_manifest(document, table, str(folder / "scenario.json"))
     step_index = _chosen_step(folder, step_index, len(scenario))
     method = restore_method(config, folder, scenario[: step_index + 1], torch.device("cpu"))
     return method.deployed(), scenario.channel_names(scenario[step_index])

@@ -57,13 +57,8 @@ def size_text(sizes: Sequence[int]) -> str:
 def fate(steps: Sequence[StepSurvey]) -> str:
     """What training makes of pixels that are no new class."""
     becomes = {name: label for step in steps for name, label in step.becomes.items() if name != label}
-    said = {
-        "background": "Taught as background",
-        "ignored": "Ignored",
-        "their own label": "Keep their labels",
-    }
-    groups = {label: [name for name, own in becomes.items() if own == label] for label in said}
-    return ". ".join(f"{said[label]}: {', '.join(names)}" for label, names in groups.items() if names) + "."
+    groups = {label: [name for name, own in becomes.items() if own == label] for label in FATES}
+    return ". ".join(f"{FATES[label]}: {', '.join(names)}" for label, names in groups.items() if names) + "."
 
 
 def _steps(diagnosis: Diagnosis) -> Table:
