@@ -20,7 +20,10 @@ from segue.losses import (
     channel_attention,
     cross_entropy,
     distillation,
+    distilled_binary_cross_entropy,
+    distilled_cross_entropy,
     features,
+    incremental_losses,
     local_pod,
     spatial_attention,
     unbiased_cross_entropy,
@@ -33,6 +36,7 @@ TRACKERS = {"Fisher", "PathIntegral", "RiemannianWalk"}
 """no functions: the gradient of their penalty is checked in test_reference.py"""
 LABELS = torch.tensor([[[0, 1, 2], [3, 255, 0]], [[3, 3, 1], [255, 2, 0]]])
 CLASS_WEIGHTS = torch.tensor([0.5, 2.0, 1.0, 3.0], dtype=torch.float64)
+IMAGE_WEIGHTS = torch.tensor([0.5, 2.0], dtype=torch.float64)
 
 
 def leaf(*shape: int, seed: int = 0) -> Tensor:
@@ -40,37 +44,49 @@ def leaf(*shape: int, seed: int = 0) -> Tensor:
     return values.requires_grad_()
 
 
+OLD = leaf(2, 3, 2, 2, seed=1).detach()
+SMALL_OLD = leaf(2, 3, 1, 2, seed=1).detach()
+"""the teacher's logits are targets: no gradient flows to them"""
+NEW_LABELS = torch.tensor([[[0, 1, 2, 4], [3, 255, 0, 4]], [[3, 3, 1, 0], [255, 2, 0, 0]]])
+
 CASES: dict[str, list[tuple[Callable[..., Tensor], tuple[Tensor, ...]]]] = {
     "upsample": [(lambda x: upsample(x, (5, 3)), (leaf(1, 2, 2, 2),))],
     "cross_entropy": [
         (lambda x: cross_entropy(x, LABELS), (leaf(2, 4, 2, 3),)),
         (lambda x: cross_entropy(x, LABELS), (leaf(2, 4, 1, 2),)),
         (lambda x: cross_entropy(x, LABELS, CLASS_WEIGHTS), (leaf(2, 4, 1, 2),)),
-        (lambda x, w: cross_entropy(x, LABELS, image_weight_B=w), (leaf(2, 4, 2, 3), leaf(2, seed=1))),
-        (lambda x, w: cross_entropy(x, LABELS, CLASS_WEIGHTS, w), (leaf(2, 4, 1, 2), leaf(2, seed=1))),
+        (lambda x: cross_entropy(x, LABELS, image_weight_B=IMAGE_WEIGHTS), (leaf(2, 4, 2, 3),)),
+        (lambda x: cross_entropy(x, LABELS, CLASS_WEIGHTS, IMAGE_WEIGHTS), (leaf(2, 4, 1, 2),)),
     ],
     "binary_cross_entropy": [
         (lambda x: binary_cross_entropy(x, LABELS), (leaf(2, 4, 2, 3),)),
         (lambda x: binary_cross_entropy(x, LABELS), (leaf(2, 4, 1, 2),)),
     ],
     "distillation": [
-        (distillation, (leaf(2, 5, 2, 2), leaf(2, 3, 2, 2, seed=1))),
-        (partial(distillation, size=(3, 4)), (leaf(2, 5, 2, 2), leaf(2, 3, 1, 2, seed=1))),
+        (lambda x: distillation(x, OLD), (leaf(2, 5, 2, 2),)),
+        (lambda x: distillation(x, SMALL_OLD, size=(3, 4)), (leaf(2, 5, 2, 2),)),
     ],
     "binary_distillation": [
-        (binary_distillation, (leaf(2, 5, 2, 2), leaf(2, 3, 2, 2, seed=1))),
-        (partial(binary_distillation, size=(3, 4)), (leaf(2, 5, 2, 2), leaf(2, 3, 1, 2, seed=1))),
+        (lambda x: binary_distillation(x, OLD), (leaf(2, 5, 2, 2),)),
+        (lambda x: binary_distillation(x, SMALL_OLD, size=(3, 4)), (leaf(2, 5, 2, 2),)),
     ],
     "unbiased_cross_entropy": [
         (lambda x: unbiased_cross_entropy(x, LABELS, 2), (leaf(2, 4, 2, 3),)),
         (lambda x: unbiased_cross_entropy(x, LABELS, 3), (leaf(2, 4, 1, 2),)),
     ],
     "unbiased_distillation": [
-        (unbiased_distillation, (leaf(2, 5, 2, 2), leaf(2, 3, 2, 2, seed=1))),
-        (
-            lambda new, old, gamma: unbiased_distillation(new, old, gamma.exp(), (3, 4)),
-            (leaf(2, 5, 2, 2), leaf(2, 3, 2, 2, seed=1), leaf(2, seed=2)),
-        ),
+        (lambda x: unbiased_distillation(x, OLD), (leaf(2, 5, 2, 2),)),
+        (lambda x: unbiased_distillation(x, SMALL_OLD, IMAGE_WEIGHTS, (3, 4)), (leaf(2, 5, 2, 2),)),
+    ],
+    "incremental_losses": [
+        (lambda x: incremental_losses(x, OLD, NEW_LABELS, 3), (leaf(2, 5, 2, 2),)),
+        (lambda x: incremental_losses(x, SMALL_OLD, NEW_LABELS, 3, IMAGE_WEIGHTS), (leaf(2, 5, 1, 2),)),
+    ],
+    "distilled_cross_entropy": [
+        (lambda x: distilled_cross_entropy(x, OLD, NEW_LABELS), (leaf(2, 5, 2, 2),)),
+    ],
+    "distilled_binary_cross_entropy": [
+        (lambda x: distilled_binary_cross_entropy(x, OLD, NEW_LABELS), (leaf(2, 5, 2, 2),)),
     ],
     "background_balance": [
         (lambda x: background_balance(x, "logit"), (leaf(2, 3, 2, 2),)),

@@ -14,11 +14,14 @@ from segue.losses.pixel import (
     binary_distillation,
     cross_entropy,
     distillation,
+    distilled_binary_cross_entropy,
+    distilled_cross_entropy,
+    incremental_losses,
     unbiased_cross_entropy,
     unbiased_distillation,
-    upsample,
 )
 from segue.losses.pooled import local_pod
+from segue.losses.strips import upsample
 
 __all__ = [
     "Fisher",
@@ -32,6 +35,9 @@ __all__ = [
     "channel_attention",
     "cross_entropy",
     "distillation",
+    "distilled_binary_cross_entropy",
+    "distilled_cross_entropy",
+    "incremental_losses",
     "local_pod",
     "spatial_attention",
     "unbiased_cross_entropy",

@@ -7,32 +7,115 @@ denominator, as in the code behind the published numbers. `distillation` is that
 them, the binary pair that of LwF-MC. The unbiased losses are those of MiB (Cermelli et al. 2020). CAF (Yang
 et al. 2022) takes them over as L_SEG (eq. 14-15) and, with a background weight gamma (eq. 11), as L_D (eq.
 12).
+
+Each loss is a `Term` in the form of one_pass.py; terms that are asked for together share a pass.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from segue.losses.one_pass import Parts, Strip, Term, binary_losses, softmax_losses
+from segue.losses.strips import wide
 
 IGNORE = 255
 GammaReading = Literal["logit", "ratio", "literal"]
 
 
-def wide(values: Tensor) -> Tensor:
-    """At least single precision: squares and exponentials overflow below."""
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+# The terms
 
 
-def upsample(logits_BKhw: Tensor, size: tuple[int, int]) -> Tensor:
-    """Bilinear, corners not aligned, in float32 at least."""
-    logits = wide(logits_BKhw)
-    if logits.shape[-2:] == tuple(size):
-        return logits
-    return F.interpolate(logits, size=tuple(size), mode="bilinear", align_corners=False)
+@dataclass(frozen=True, eq=False)
+class CrossEntropy(Term):
+    """The labels' channels against the rest; in a binary pass each channel, background too, by itself."""
+
+    labels_BHW: Tensor
+    num_channels: int
+    class_weight_K: Tensor | None = None
+    image_weight_B: Tensor | None = None
+
+    def parts(self, strip: Strip) -> Parts:
+        index_NRW, weight_NRW = _targets(strip.of(self.labels_BHW), strip.dtype)
+        if self.class_weight_K is not None:
+            weight_NRW = weight_NRW * self.class_weight_K[index_NRW]
+        if self.image_weight_B is not None:
+            weight_NRW = weight_NRW * self.image_weight_B[strip.images, None, None]
+        return Parts([(((0, self.num_channels),), weight_NRW)], (index_NRW, weight_NRW))
+
+
+@dataclass(frozen=True, eq=False)
+class UnbiasedCrossEntropy(Term):
+    """The label background means "background or any old class" (CAF eq. 14-15)."""
+
+    labels_BHW: Tensor
+    num_channels: int
+    num_old: int
+
+    def parts(self, strip: Strip) -> Parts:
+        labels_NRW = strip.of(self.labels_BHW)
+        index_NRW, counts_NRW = _targets(labels_NRW, strip.dtype)
+        new_NRW = counts_NRW * (labels_NRW >= self.num_old)
+        sums = [(((0, self.num_channels),), counts_NRW), (((0, self.num_old),), new_NRW - counts_NRW)]
+        return Parts(sums, (index_NRW, new_NRW))
+
+
+@dataclass(frozen=True, eq=False)
+class Distillation(Term):
+    """The old channels against the teacher's: among themselves or, in a binary pass, each by itself."""
+
+    num_old: int
+
+    @property
+    def soft(self) -> tuple[int, int]:
+        return 0, self.num_old
+
+    @property
+    def divisor(self) -> float:
+        return self.num_old
+
+    def parts(self, strip: Strip) -> Parts:
+        return Parts([((self.soft,), 1.0)])
+
+
+@dataclass(frozen=True, eq=False)
+class UnbiasedDistillation(Term):
+    """The teacher's background means "background or any new class" (CAF eq. 9-10), with a weight (eq. 12)."""
+
+    num_channels: int
+    num_old: int
+    background_weight: Tensor | None
+    """gamma, one number or one per image"""
+
+    @property
+    def soft(self) -> tuple[int, int]:
+        return 1, self.num_old
+
+    @property
+    def divisor(self) -> float:
+        return self.num_old
+
+    def parts(self, strip: Strip) -> Parts:
+        background_NRW = strip.background_NRW
+        kept_NRW = 1 - background_NRW
+        if self.background_weight is not None:
+            weight = self.background_weight.to(strip.dtype).reshape(-1, 1, 1)
+            background_NRW = background_NRW * (weight if len(weight) == 1 else weight[strip.images])
+        whole, merged = ((0, self.num_channels),), ((0, 1), (self.num_old, self.num_channels))
+        return Parts([(whole, kept_NRW + background_NRW), (merged, -background_NRW)])
+
+
+def _targets(labels_NRW: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Each pixel's channel, and 1 where it counts; ignored pixels have channel 0 and do not."""
+    ignored_NRW = labels_NRW == IGNORE
+    return labels_NRW.long().masked_fill(ignored_NRW, 0), (~ignored_NRW).to(dtype)
+
+
+# The losses
 
 
 def cross_entropy(
@@ -42,14 +125,8 @@ def cross_entropy(
     image_weight_B: Tensor | None = None,
 ) -> Tensor:
     """Softmax cross-entropy, labels 255 ignored; classes and images may have weights."""
-    logits_BKHW = upsample(logits_BKhw, labels_BHW.shape[-2:])
-    reduction = "sum" if image_weight_B is None else "none"
-    loss = F.cross_entropy(
-        logits_BKHW, labels_BHW.long(), class_weight_K, ignore_index=IGNORE, reduction=reduction
-    )
-    if image_weight_B is not None:
-        loss = (loss.sum((1, 2)) * image_weight_B).sum()
-    return loss / labels_BHW.numel()
+    term = CrossEntropy(labels_BHW, logits_BKhw.shape[1], class_weight_K, image_weight_B)
+    return softmax_losses(logits_BKhw, [term], labels_BHW.shape[-2:])[0]
 
 
 def class_balance(labels_BHW: Tensor, num_channels: int, exponent: float) -> Tensor:
@@ -65,35 +142,22 @@ def class_balance(labels_BHW: Tensor, num_channels: int, exponent: float) -> Ten
 
 def binary_cross_entropy(logits_BKhw: Tensor, labels_BHW: Tensor) -> Tensor:
     """Each channel, background too, against the rest: summed over channels, labels 255 ignored."""
-    logits_BKHW = upsample(logits_BKhw, labels_BHW.shape[-2:])
-    labels_BHW = labels_BHW.long()
-    ignored_BHW = labels_BHW == IGNORE
-    index_B1HW = labels_BHW.masked_fill(ignored_BHW, 0).unsqueeze(1)
-    # softplus(o) for a wrong channel, softplus(-o) = softplus(o) - o for the right one: no one-hot target
-    loss_BHW = F.softplus(logits_BKHW).sum(1) - logits_BKHW.gather(1, index_B1HW).squeeze(1)
-    return loss_BHW.masked_fill(ignored_BHW, 0.0).mean()
+    term = CrossEntropy(labels_BHW, logits_BKhw.shape[1])
+    return binary_losses(logits_BKhw, [term], labels_BHW.shape[-2:])[0]
 
 
 def distillation(logits_BKhw: Tensor, old_logits_BOhw: Tensor, size: tuple[int, int] | None = None) -> Tensor:
     """Cross-entropy of the old channels, among themselves, with the teacher's; divided by their number."""
-    logits_BOHW, old_BOHW = _old_channels(logits_BKhw, old_logits_BOhw, size)
-    return -(old_BOHW.softmax(1) * logits_BOHW.log_softmax(1)).mean()
+    term = Distillation(old_logits_BOhw.shape[1])
+    return softmax_losses(logits_BKhw, [term], size or logits_BKhw.shape[-2:], old_logits_BOhw)[0]
 
 
 def binary_distillation(
     logits_BKhw: Tensor, old_logits_BOhw: Tensor, size: tuple[int, int] | None = None
 ) -> Tensor:
     """Binary cross-entropy of every old channel with the teacher's probability, averaged over channels."""
-    logits_BOHW, old_BOHW = _old_channels(logits_BKhw, old_logits_BOhw, size)
-    return F.binary_cross_entropy_with_logits(logits_BOHW, old_BOHW.sigmoid())
-
-
-def _old_channels(
-    logits_BKhw: Tensor, old_logits_BOhw: Tensor, size: tuple[int, int] | None
-) -> tuple[Tensor, Tensor]:
-    """The student's logits of the teacher's channels, and the teacher's, upsampled."""
-    size = tuple(logits_BKhw.shape[-2:]) if size is None else size
-    return upsample(logits_BKhw[:, : old_logits_BOhw.shape[1]], size), upsample(old_logits_BOhw, size)
+    term = Distillation(old_logits_BOhw.shape[1])
+    return binary_losses(logits_BKhw, [term], size or logits_BKhw.shape[-2:], old_logits_BOhw)[0]
 
 
 def unbiased_cross_entropy(logits_BKhw: Tensor, labels_BHW: Tensor, num_old: int) -> Tensor:
@@ -101,15 +165,8 @@ def unbiased_cross_entropy(logits_BKhw: Tensor, labels_BHW: Tensor, num_old: int
 
     `num_old` counts the old channels with background; labels below it are background. 1: plain cross-entropy.
     """
-    logits_BKHW = upsample(logits_BKhw, labels_BHW.shape[-2:])
-    labels_BHW = labels_BHW.long()
-    ignored_BHW = labels_BHW == IGNORE
-    background_BHW = logits_BKHW[:, :num_old].logsumexp(1)
-    index_BHW = labels_BHW.masked_fill(ignored_BHW, 0)
-    own_BHW = logits_BKHW.gather(1, index_BHW.unsqueeze(1)).squeeze(1)
-    target_BHW = torch.where(labels_BHW < num_old, background_BHW, own_BHW)
-    loss_BHW = (logits_BKHW.logsumexp(1) - target_BHW).masked_fill(ignored_BHW, 0.0)
-    return loss_BHW.mean()
+    term = UnbiasedCrossEntropy(labels_BHW, logits_BKhw.shape[1], num_old)
+    return softmax_losses(logits_BKhw, [term], labels_BHW.shape[-2:])[0]
 
 
 def unbiased_distillation(
@@ -124,22 +181,50 @@ def unbiased_distillation(
     maps are upsampled first. The sum over classes is divided by their number, as in the authors' code: the
     published weights (10, 100) belong to that.
     """
-    num_old = old_logits_BOhw.shape[1]
-    if num_old >= logits_BKhw.shape[1]:
+    term = _unbiased(logits_BKhw, old_logits_BOhw, background_weight)
+    return softmax_losses(logits_BKhw, [term], size or logits_BKhw.shape[-2:], old_logits_BOhw)[0]
+
+
+def incremental_losses(
+    logits_BKhw: Tensor,
+    old_logits_BOhw: Tensor,
+    labels_BHW: Tensor,
+    num_old: int,
+    background_weight: Tensor | float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`unbiased_cross_entropy` and `unbiased_distillation` at the labels' resolution, from one pass."""
+    labelled = UnbiasedCrossEntropy(labels_BHW, logits_BKhw.shape[1], num_old)
+    distilled = _unbiased(logits_BKhw, old_logits_BOhw, background_weight)
+    return softmax_losses(logits_BKhw, [labelled, distilled], labels_BHW.shape[-2:], old_logits_BOhw)
+
+
+def distilled_cross_entropy(
+    logits_BKhw: Tensor, old_logits_BOhw: Tensor, labels_BHW: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`cross_entropy` and `distillation` at the labels' resolution, from one pass."""
+    terms = CrossEntropy(labels_BHW, logits_BKhw.shape[1]), Distillation(old_logits_BOhw.shape[1])
+    return softmax_losses(logits_BKhw, terms, labels_BHW.shape[-2:], old_logits_BOhw)
+
+
+def distilled_binary_cross_entropy(
+    logits_BKhw: Tensor, old_logits_BOhw: Tensor, labels_BHW: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`binary_cross_entropy` and `binary_distillation` at the labels' resolution, from one pass."""
+    terms = CrossEntropy(labels_BHW, logits_BKhw.shape[1]), Distillation(old_logits_BOhw.shape[1])
+    return binary_losses(logits_BKhw, terms, labels_BHW.shape[-2:], old_logits_BOhw)
+
+
+def _unbiased(
+    logits_BKhw: Tensor, old_logits_BOhw: Tensor, background_weight: Tensor | float | None
+) -> UnbiasedDistillation:
+    num_channels, num_old = logits_BKhw.shape[1], old_logits_BOhw.shape[1]
+    if num_old >= num_channels:
         raise ValueError(
-            f"Unbiased distillation needs new classes: {num_old} old of {logits_BKhw.shape[1]} channels."
+            f"Unbiased distillation needs new classes: {num_old} old of {num_channels} channels."
         )
-    size = tuple(logits_BKhw.shape[-2:]) if size is None else size
-    logits_BKHW, old_BOHW = upsample(logits_BKhw, size), upsample(old_logits_BOhw, size)
-    target_BOHW = old_BOHW.softmax(1)
-    total_BHW = logits_BKHW.logsumexp(1)
-    merged_BNHW = torch.cat([logits_BKHW[:, :1], logits_BKHW[:, num_old:]], dim=1)
-    background_BHW = target_BOHW[:, 0] * (merged_BNHW.logsumexp(1) - total_BHW)
-    kept_BHW = (target_BOHW[:, 1:] * (logits_BKHW[:, 1:num_old] - total_BHW.unsqueeze(1))).sum(1)
     if background_weight is not None:
-        weight = torch.as_tensor(background_weight, dtype=background_BHW.dtype, device=background_BHW.device)
-        background_BHW = background_BHW * weight.reshape(-1, 1, 1)
-    return -(background_BHW + kept_BHW).mean() / num_old
+        background_weight = torch.as_tensor(background_weight, device=logits_BKhw.device)
+    return UnbiasedDistillation(num_channels, num_old, background_weight)
 
 
 def background_balance(old_logits_BOhw: Tensor, reading: GammaReading = "logit") -> Tensor:
@@ -149,7 +234,7 @@ def background_balance(old_logits_BOhw: Tensor, reading: GammaReading = "logit")
     the text describes); `literal` takes the softmax of averaged probabilities (the equation as printed). All
     of it at the model's stride.
     """
-    old_BOhw = upsample(old_logits_BOhw, old_logits_BOhw.shape[-2:])
+    old_BOhw = wide(old_logits_BOhw)
     if reading == "logit":
         pooled_BO = old_BOhw.mean((2, 3))
     elif reading == "ratio":

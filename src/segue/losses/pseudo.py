@@ -1,7 +1,8 @@
 """Labels that the teacher gives to what a step leaves unlabelled (PLOP, Douillard et al., CVPR 2021).
 
-Shapes: B batch, O the teacher's channels with background, H x W. Old classes hide in a step's background. The
-teacher says which pixel is which, and how sure it is; where it is not sure enough the pixel is ignored.
+Shapes: B batch, O the teacher's channels with background, h x w at the model's stride, H x W at the labels'
+resolution; a strip is N x R x O x W. Old classes hide in a step's background. The teacher says which pixel is
+which, and how sure it is; where it is not sure enough the pixel is ignored.
 """
 
 from __future__ import annotations
@@ -13,34 +14,56 @@ import torch
 from torch import Tensor
 
 from segue.losses.pixel import IGNORE
+from segue.losses.strips import pixel_answers
 
 BINS = 100
 LEAST_THRESHOLD = 0.001
 MedianReading = Literal["fixed", "official"]
 
 
-def uncertainty(old_logits_BOHW: Tensor, num_channels: int) -> Tensor:
+def most_likely(logits_BOhw: Tensor, size: tuple[int, int], binary: bool = False) -> tuple[Tensor, Tensor]:
+    """The probability of each pixel's likeliest channel, and that channel: B x H x W both.
+
+    `binary`: channels are no alternatives, each has a probability of its own.
+    """
+
+    def answer(z_NROW: Tensor) -> tuple[Tensor, Tensor]:
+        best_NRW, index_NRW = z_NROW.max(2)
+        return best_NRW.sigmoid() if binary else (best_NRW - z_NROW.logsumexp(2)).exp(), index_NRW
+
+    return pixel_answers(logits_BOhw, size, answer)
+
+
+def uncertainty(old_logits_BOHW: Tensor, num_channels: int, dim: int = 1) -> Tensor:
     """The teacher's entropy per pixel, in the units of the authors' code: B x H x W.
 
     A mean over channels instead of a sum, divided by ln O and by ln K (K = `num_channels`, all channels of
     the step), so it never exceeds 1 / (O ln K).
     """
-    log_p_BOHW = old_logits_BOHW.log_softmax(1)
-    mean_BHW = -(log_p_BOHW.exp() * log_p_BOHW).mean(1)
-    return mean_BHW / (math.log(old_logits_BOHW.shape[1]) * math.log(num_channels))
+    log_p_BOHW = old_logits_BOHW.log_softmax(dim)
+    mean_BHW = -(log_p_BOHW.exp() * log_p_BOHW).mean(dim)
+    return mean_BHW / (math.log(old_logits_BOHW.shape[dim]) * math.log(num_channels))
+
+
+def _answers(old_logits_BOhw: Tensor, size: tuple[int, int], num_channels: int) -> tuple[Tensor, Tensor]:
+    """What the teacher takes each pixel for, and how unsure it is."""
+    return pixel_answers(
+        old_logits_BOhw, size, lambda z_NROW: (z_NROW.argmax(2), uncertainty(z_NROW, num_channels, dim=2))
+    )
 
 
 def count_uncertainty(
-    old_logits_BOHW: Tensor, labels_BHW: Tensor, num_channels: int, median: MedianReading = "fixed"
+    old_logits_BOhw: Tensor, labels_BHW: Tensor, num_channels: int, median: MedianReading = "fixed"
 ) -> Tensor:
     """How many background pixels of each predicted channel fall into each bin of uncertainty: O x 100.
 
     The bins of `fixed` cover what uncertainty can be, those of `official` reach up to 1, where it never is.
     """
-    num_old = old_logits_BOHW.shape[1]
-    share_BHW = uncertainty(old_logits_BOHW, num_channels) / bin_range(num_old, num_channels, median)
+    num_old = old_logits_BOhw.shape[1]
+    answer_BHW, unsure_BHW = _answers(old_logits_BOhw, labels_BHW.shape[-2:], num_channels)
+    share_BHW = unsure_BHW / bin_range(num_old, num_channels, median)
     bins_BHW = (share_BHW * BINS).long().clamp(0, BINS - 1)
-    cells_N = (old_logits_BOHW.argmax(1) * BINS + bins_BHW)[labels_BHW == 0]
+    cells_N = (answer_BHW * BINS + bins_BHW)[labels_BHW == 0]
     return torch.bincount(cells_N, minlength=num_old * BINS).reshape(num_old, BINS)
 
 
@@ -74,15 +97,15 @@ def thresholds(counts_ON: Tensor, num_channels: int, median: MedianReading = "fi
 
 
 def pseudo_labels(
-    labels_BHW: Tensor, old_logits_BOHW: Tensor, thresholds_O: Tensor, num_channels: int
+    labels_BHW: Tensor, old_logits_BOhw: Tensor, thresholds_O: Tensor, num_channels: int
 ) -> tuple[Tensor, Tensor]:
     """Labels with the teacher's answer on the background, and the share of it that was kept, per image.
 
     A background pixel of which the teacher is less sure than its channel's threshold is ignored.
     """
-    background_BHW = labels_BHW < old_logits_BOHW.shape[1]
-    answer_BHW = old_logits_BOHW.argmax(1)
-    kept_BHW = background_BHW & (uncertainty(old_logits_BOHW, num_channels) < thresholds_O[answer_BHW])
+    background_BHW = labels_BHW < old_logits_BOhw.shape[1]
+    answer_BHW, unsure_BHW = _answers(old_logits_BOhw, labels_BHW.shape[-2:], num_channels)
+    kept_BHW = background_BHW & (unsure_BHW < thresholds_O[answer_BHW])
     filled_BHW = torch.where(kept_BHW, answer_BHW, IGNORE)
     share_B = kept_BHW.sum((1, 2)) / (background_BHW.sum((1, 2)) + 1e-6)
     return torch.where(background_BHW, filled_BHW, labels_BHW.long()), share_B

@@ -26,9 +26,9 @@ from segue.losses import (
     background_balance,
     channel_attention,
     cross_entropy,
+    incremental_losses,
     spatial_attention,
     unbiased_cross_entropy,
-    unbiased_distillation,
     upsample,
 )
 from segue.losses.features import AdForm, AdNorm
@@ -142,12 +142,14 @@ class CAF(Method):
             return {"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}
         config, old = self.config, self.teacher(batch.images)
         out = self.model(batch.images, self.old_features(old))
-        size = batch.labels.shape[-2:]
-        logits = upsample(out.logits, size)  # once, for both losses
-        terms = {"ce": unbiased_cross_entropy(logits, batch.labels, self.num_old)}
         if config.kd_weight:
             gamma = self.background_weight(old.logits)
-            terms["kd"] = config.kd_weight * unbiased_distillation(logits, old.logits, gamma, size)
+            labelled, distilled = incremental_losses(
+                out.logits, old.logits, batch.labels, self.num_old, gamma
+            )
+            terms = {"ce": labelled, "kd": config.kd_weight * distilled}
+        else:
+            terms = {"ce": unbiased_cross_entropy(out.logits, batch.labels, self.num_old)}
         if config.ad_weight:
             terms["ad"] = config.ad_weight * self.feature_distance(out, old)
         return terms

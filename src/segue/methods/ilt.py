@@ -13,7 +13,7 @@ from torch import Tensor
 
 from segue.core.config import NonNegative
 from segue.data.steps import Batch
-from segue.losses import cross_entropy, distillation, upsample
+from segue.losses import cross_entropy, distilled_cross_entropy
 from segue.methods.base import About, Method, Setting, StepContext
 
 
@@ -35,15 +35,17 @@ class ILT(Method):
         pass
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        size, out = batch.labels.shape[-2:], self.model(batch.images)
-        logits = upsample(out.logits, size)
-        terms = {"ce": cross_entropy(logits, batch.labels)}
-        if self.teacher is not None:
-            old = self.teacher(batch.images)
-            terms["kd"] = self.config.kd_weight * distillation(logits, old.logits, size)
-            distance = F.mse_loss(out.features["z"].float(), old.features["z"].float())
-            terms["features"] = self.config.feature_weight * distance
-        return terms
+        out = self.model(batch.images)
+        if self.teacher is None:
+            return {"ce": cross_entropy(out.logits, batch.labels)}
+        old = self.teacher(batch.images)
+        labelled, distilled = distilled_cross_entropy(out.logits, old.logits, batch.labels)
+        distance = F.mse_loss(out.features["z"].float(), old.features["z"].float())
+        return {
+            "ce": labelled,
+            "kd": self.config.kd_weight * distilled,
+            "features": self.config.feature_weight * distance,
+        }
 
 
 METHOD = ILT

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from segue.core.config import MemoryConfig
 from segue.data.steps import Batch
-from segue.losses import cross_entropy, upsample
+from segue.losses import cross_entropy
 from segue.losses.pixel import IGNORE, class_balance
+from segue.losses.pseudo import most_likely
 from segue.methods.base import About, Method, StepContext
 
 
@@ -52,8 +53,7 @@ class IncSeg(Method):
 
     def relabelled(self, batch: Batch) -> Tensor:
         """The E-step: what the step leaves unlabelled gets the teacher's answer, or is ignored."""
-        old_logits = upsample(self.teacher(batch.images).logits, batch.labels.shape[-2:])
-        probability, answer = old_logits.softmax(1).max(1)
+        probability, answer = most_likely(self.teacher(batch.images).logits, batch.labels.shape[-2:])
         answer = torch.where(probability >= self.config.confidence, answer, IGNORE)
         return torch.where(batch.labels == 0, answer, batch.labels)
 

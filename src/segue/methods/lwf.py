@@ -12,7 +12,7 @@ from torch import Tensor
 
 from segue.core.config import NonNegative
 from segue.data.steps import Batch
-from segue.losses import cross_entropy, distillation, upsample
+from segue.losses import cross_entropy, distilled_cross_entropy
 from segue.methods.base import About, Method, StepContext
 
 
@@ -31,13 +31,12 @@ class LwF(Method):
         pass
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        size = batch.labels.shape[-2:]
-        logits = upsample(self.model(batch.images).logits, size)
-        terms = {"ce": cross_entropy(logits, batch.labels)}
-        if self.teacher is not None:
-            old_logits = self.teacher(batch.images).logits
-            terms["kd"] = self.config.kd_weight * distillation(logits, old_logits, size)
-        return terms
+        logits = self.model(batch.images).logits
+        if self.teacher is None:
+            return {"ce": cross_entropy(logits, batch.labels)}
+        old_logits = self.teacher(batch.images).logits
+        labelled, distilled = distilled_cross_entropy(logits, old_logits, batch.labels)
+        return {"ce": labelled, "kd": self.config.kd_weight * distilled}
 
 
 METHOD = LwF

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from segue.core.config import NonNegative
 from segue.data.steps import Batch
-from segue.losses import binary_cross_entropy, binary_distillation, upsample
+from segue.losses import binary_cross_entropy, distilled_binary_cross_entropy
 from segue.methods.base import About, Method, StepContext
 
 
@@ -31,14 +31,12 @@ class LwFMC(Method):
         pass
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        size = batch.labels.shape[-2:]
-        logits = upsample(self.model(batch.images).logits, size)
-        terms = {"bce": binary_cross_entropy(logits, batch.labels)}
-        if self.teacher is not None:
-            old_logits = self.teacher(batch.images).logits
-            weight = self.config.kd_weight * old_logits.shape[1]
-            terms["kd"] = weight * binary_distillation(logits, old_logits, size)
-        return terms
+        logits = self.model(batch.images).logits
+        if self.teacher is None:
+            return {"bce": binary_cross_entropy(logits, batch.labels)}
+        old_logits = self.teacher(batch.images).logits
+        labelled, distilled = distilled_binary_cross_entropy(logits, old_logits, batch.labels)
+        return {"bce": labelled, "kd": self.config.kd_weight * old_logits.shape[1] * distilled}
 
 
 METHOD = LwFMC

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from segue.core.config import NonNegative
 from segue.data.steps import Batch
-from segue.losses import cross_entropy, unbiased_cross_entropy, unbiased_distillation, upsample
+from segue.losses import cross_entropy, incremental_losses
 from segue.methods.base import About, Method, Setting, StepContext
 
 
@@ -39,13 +39,9 @@ class MiB(Method):
         logits = self.model(batch.images).logits
         if self.teacher is None:
             return {"ce": cross_entropy(logits, batch.labels)}
-        size = batch.labels.shape[-2:]
-        logits = upsample(logits, size)  # once, for both losses
-        distilled = unbiased_distillation(logits, self.teacher(batch.images).logits, size=size)
-        return {
-            "ce": unbiased_cross_entropy(logits, batch.labels, self.num_old),
-            "kd": self.config.kd_weight * distilled,
-        }
+        old_logits = self.teacher(batch.images).logits
+        labelled, distilled = incremental_losses(logits, old_logits, batch.labels, self.num_old)
+        return {"ce": labelled, "kd": self.config.kd_weight * distilled}
 
 
 METHOD = MiB

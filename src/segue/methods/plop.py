@@ -16,7 +16,8 @@ from torch import Tensor
 from segue.core.config import NonNegative
 from segue.core.scenario import Step
 from segue.data.steps import Batch
-from segue.losses import cross_entropy, local_pod, upsample
+from segue.losses import cross_entropy, local_pod
+from segue.losses.processes import sum_over_processes
 from segue.losses.pseudo import BINS, MedianReading, count_uncertainty, pseudo_labels, thresholds
 from segue.methods.base import About, Method, Setting, StepContext
 from segue.models.segmenter import Output, Segmenter
@@ -60,9 +61,9 @@ class PLOP(Method):
         channels, median = ctx.step.num_channels, self.config.median
         counts = torch.zeros(ctx.step.num_old, BINS, dtype=torch.long, device=ctx.device)
         for batch in ctx.loader:
-            old_logits = upsample(self.teacher(batch.images).logits, batch.labels.shape[-2:])
+            old_logits = self.teacher(batch.images).logits
             counts = counts + count_uncertainty(old_logits, batch.labels, channels, median)
-        self.thresholds.copy_(thresholds(counts, channels, median))
+        self.thresholds.copy_(thresholds(sum_over_processes(counts), channels, median))
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         out = self.model(batch.images)
@@ -70,8 +71,7 @@ class PLOP(Method):
             return {"ce": cross_entropy(out.logits, batch.labels)}
         config, step = self.config, self.step
         old = self.teacher(batch.images, stages=STAGES)
-        old_logits = upsample(old.logits, batch.labels.shape[-2:])
-        labels, kept = pseudo_labels(batch.labels, old_logits, self.thresholds, step.num_channels)
+        labels, kept = pseudo_labels(batch.labels, old.logits, self.thresholds, step.num_channels)
         distance = local_pod(
             self.maps(old), self.maps(out), step.num_old, len(step.new), config.pod_factor,
             config.pod_logits_factor,

@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
 from segue.core.config import NonNegative
 from segue.core.scenario import Step
 from segue.data.steps import Batch
-from segue.losses import cross_entropy, unbiased_cross_entropy, unbiased_distillation, upsample
+from segue.losses import cross_entropy, incremental_losses
+from segue.losses.processes import sum_over_processes
 from segue.losses.prototypes import attraction, class_sums, repulsion, sparsity
 from segue.methods.base import About, Method, Setting, StepContext
 from segue.models.segmenter import Segmenter
@@ -62,17 +62,18 @@ class SDR(Method):
         self.num_old = ctx.step.num_old
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        size, out = batch.labels.shape[-2:], self.model(batch.images)
-        z, logits = out.features["z"].float(), upsample(out.logits, size)
+        out = self.model(batch.images)
+        z, logits = out.features["z"].float(), out.logits
         labels = F.interpolate(batch.labels[:, None].float(), z.shape[-2:], mode="nearest-exact").long()[:, 0]
         self.remember(z.detach(), labels)
         if self.teacher is None:
             return {"ce": cross_entropy(logits, batch.labels), **self.structure(z, labels)}
         old_logits = self.teacher(batch.images).logits
         seen = torch.where(labels == 0, old_logits.argmax(1), labels)
+        labelled, distilled = incremental_losses(logits, old_logits, batch.labels, self.num_old)
         return {
-            "ce": unbiased_cross_entropy(logits, batch.labels, self.num_old),
-            "kd": self.config.kd_weight * unbiased_distillation(logits, old_logits, size=size),
+            "ce": labelled,
+            "kd": self.config.kd_weight * distilled,
             "matching": self.config.matching * self.mismatch(z, seen),
             **self.structure(z, seen),
         }
@@ -98,9 +99,7 @@ class SDR(Method):
     def remember(self, z: Tensor, labels: Tensor) -> None:
         """Running means over all pixels of the classes that the step labels; background has no prototype."""
         sums, counts = class_sums(z, labels, len(self.counts))
-        if dist.is_available() and dist.is_initialized():
-            dist.all_reduce(sums)
-            dist.all_reduce(counts)
+        sums, counts = sum_over_processes(sums), sum_over_processes(counts)
         counts[0] = 0
         total = self.counts + counts.long()
         moved = (sums - counts[:, None] * self.prototypes) / total.clamp_min(1)[:, None]

@@ -23,7 +23,8 @@ from segue.core.config import MemoryConfig
 from segue.core.scenario import Step
 from segue.data.saliency import salient_pixels
 from segue.data.steps import Batch
-from segue.losses import binary_cross_entropy, upsample
+from segue.losses import binary_cross_entropy
+from segue.losses.pseudo import most_likely
 from segue.methods.base import About, Method, Setting, StepContext
 from segue.models.classifier import UnknownClassifier
 from segue.models.segmenter import Segmenter
@@ -80,8 +81,7 @@ class SSUL(Method):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         scores = self.model.classifier.scores(self.model.refined(batch.images))
-        scores = upsample(scores, batch.labels.shape[-2:])
-        return {"bce": binary_cross_entropy(scores, self.relabelled(batch, scores.detach()))}
+        return {"bce": binary_cross_entropy(scores, self.relabelled(batch, scores))}
 
     def relabelled(self, batch: Batch, scores: Tensor) -> Tensor:
         """Labels in which background is an old class that is known for sure, unknown, or background."""
@@ -90,7 +90,8 @@ class SSUL(Method):
         salient = salient_pixels(batch.images) if batch.salient is None else batch.salient
         labels = torch.where(unlabelled & salient, unknown, labels)
         if not self.step.first:
-            probability, answer = scores[:, : self.step.num_old].sigmoid().max(1)
+            old, size = scores[:, : self.step.num_old], batch.labels.shape[-2:]
+            probability, answer = most_likely(old, size, binary=True)
             sure = (answer > 0) & (probability >= self.config.confidence)
             labels = torch.where(unlabelled & sure, answer, labels)
         return labels

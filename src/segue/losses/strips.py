@@ -1,0 +1,141 @@
+"""Full resolution in strips: a band of output rows at a time, so that upsampled logits are never stored.
+
+Shapes: B batch, K channels, h x w at the model's stride, H x W at the labels' resolution. A strip holds N
+images (often one) and R rows: N x R x K x W, channels before columns, so that all work runs along rows.
+
+Bilinear upsampling is linear: a matrix for the columns and one for the rows. A strip is made of the few rows
+of the map that it needs, looked at while it is in the cache, and the transposed matrices bring a gradient
+back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+STRIP_ELEMENTS = 2**20
+"""logits in a strip on the CPU: four megabytes, which a cache holds, and enough to make calls cheap"""
+LARGE_STRIP_ELEMENTS = 2**25
+"""elsewhere: enough to fill an accelerator"""
+
+
+def wide(values: Tensor) -> Tensor:
+    """At least single precision: squares and exponentials overflow below."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def upsample(logits_BKhw: Tensor, size: tuple[int, int]) -> Tensor:
+    """Bilinear, corners not aligned, in float32 at least; all pixels at once."""
+    logits = wide(logits_BKhw)
+    if logits.shape[-2:] == tuple(size):
+        return logits
+    return F.interpolate(logits, size=tuple(size), mode="bilinear", align_corners=False)
+
+
+@lru_cache(maxsize=32)
+def bilinear_matrix(
+    source: int, target: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, list[int]]:
+    """Weights of bilinear resampling along one side (target x source), and the first source of each target.
+
+    The arithmetic is torch's own, in its order and precision, so that the weights are the same numbers.
+    """
+    scale = torch.tensor(source, dtype=dtype) / target
+    position_T = (scale * (torch.arange(target, dtype=dtype) + 0.5) - 0.5).clamp_min(0)
+    lower_T = position_T.long().clamp_max(source - 1)
+    share_T = (position_T - lower_T).clamp(0, 1)
+    matrix = torch.zeros(target, source, dtype=dtype)
+    matrix.scatter_add_(1, lower_T[:, None], 1 - share_T[:, None])
+    matrix.scatter_add_(1, (lower_T[:, None] + 1).clamp_max(source - 1), share_T[:, None])
+    return matrix.to(device), lower_T.tolist()
+
+
+class Resampling:
+    """Bilinear resampling of h x w maps to H x W, strip by strip, and its transpose."""
+
+    def __init__(self, source: tuple[int, int], target: tuple[int, int], like: Tensor) -> None:
+        (self.rows_Hh, self._first), (self.columns_Ww, _) = (
+            bilinear_matrix(a, b, like.dtype, like.device) for a, b in zip(source, target, strict=True)
+        )
+        self._same_rows, self._same_columns = (a == b for a, b in zip(source, target, strict=True))
+
+    def widen(self, map_NKhw: Tensor) -> Tensor:
+        """All columns, the rows still few: N x h x K x W."""
+        map_NhKw = map_NKhw.transpose(1, 2)
+        return map_NhKw.contiguous() if self._same_columns else map_NhKw @ self.columns_Ww.t()
+
+    def narrow(self, wide_NhKW: Tensor) -> Tensor:
+        """The transpose of `widen`: N x K x h x w."""
+        return (wide_NhKW if self._same_columns else wide_NhKW @ self.columns_Ww).transpose(1, 2)
+
+    def strip(self, wide_NhKW: Tensor, rows: slice, room: Tensor | None = None) -> Tensor:
+        """Some rows of the result, N x R x K x W; `room` is memory to write them to."""
+        shape = (len(wide_NhKW), rows.stop - rows.start, *wide_NhKW.shape[2:])
+        strip_NRKW = wide_NhKW.new_empty(shape) if room is None else room[: math.prod(shape)].view(shape)
+        if self._same_rows:
+            return strip_NRKW.copy_(wide_NhKW[:, rows])
+        near, weights_Rn = self._near(rows)
+        # one product for all channels and columns
+        weights_NRn = weights_Rn.expand(len(wide_NhKW), -1, -1)
+        torch.bmm(weights_NRn, wide_NhKW[:, near].flatten(2), out=strip_NRKW.flatten(2))
+        return strip_NRKW
+
+    def add_back(self, into_NhKW: Tensor, strip_NRKW: Tensor, rows: slice) -> None:
+        """The transpose of `strip`, added to what is there."""
+        if self._same_rows:
+            into_NhKW[:, rows] += strip_NRKW
+            return
+        near, weights_Rn = self._near(rows)
+        weights_NnR = weights_Rn.t().expand(len(strip_NRKW), -1, -1)
+        into_NhKW[:, near].flatten(2).baddbmm_(weights_NnR, strip_NRKW.flatten(2))
+
+    def _near(self, rows: slice) -> tuple[slice, Tensor]:
+        """The rows of the map that some rows of the result are made of."""
+        near = slice(self._first[rows.start], self._first[rows.stop - 1] + 2)
+        return near, self.rows_Hh[rows, near]
+
+
+class Cutting:
+    """How B x K x H x W is cut: into groups of images, as many as fit into a strip, and bands of rows."""
+
+    def __init__(self, batch: int, channels: int, size: tuple[int, int], device: torch.device) -> None:
+        elements = STRIP_ELEMENTS if device.type == "cpu" else LARGE_STRIP_ELEMENTS
+        height, width = size
+        self.batch, self.height = batch, height
+        self._images = min(max(1, elements // (channels * height * width)), batch)
+        self._rows = min(max(1, elements // (channels * width)), height)
+        self.elements = self._images * self._rows * channels * width
+        """in the largest strip"""
+
+    def groups(self) -> Iterator[slice]:
+        starts = range(0, self.batch, self._images)
+        return (slice(i, min(i + self._images, self.batch)) for i in starts)
+
+    def bands(self) -> Iterator[slice]:
+        starts = range(0, self.height, self._rows)
+        return (slice(i, min(i + self._rows, self.height)) for i in starts)
+
+
+@torch.no_grad()
+def pixel_answers(
+    logits_BKhw: Tensor, size: tuple[int, int], answer: Callable[[Tensor], tuple[Tensor, ...]]
+) -> tuple[Tensor, ...]:
+    """What a function of each pixel's logits says at full resolution; each part is B x H x W.
+
+    `answer` takes a strip, N x R x K x W, and gives tensors of N x R x W.
+    """
+    with torch.autocast(logits_BKhw.device.type, enabled=False):
+        map_BKhw = wide(logits_BKhw)
+        cutting = Cutting(*map_BKhw.shape[:2], size, map_BKhw.device)
+        resampling = Resampling(map_BKhw.shape[-2:], size, map_BKhw)
+        images = []
+        for group in cutting.groups():
+            wide_NhKW = resampling.widen(map_BKhw[group])
+            found = [answer(resampling.strip(wide_NhKW, rows)) for rows in cutting.bands()]
+            images.append([torch.cat(part, dim=1) for part in zip(*found, strict=True)])
+        return tuple(torch.cat(part) for part in zip(*images, strict=True))

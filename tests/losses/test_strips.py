@@ -1,0 +1,261 @@
+"""Losses from strips equal the plain way (interpolate, then the loss), in value and gradient."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from segue import losses
+from segue.bench import plain
+from segue.losses import one_pass, strips
+from segue.losses.strips import Resampling, pixel_answers
+
+OLD, CHANNELS = 4, 7
+Losses = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
+CLASS_WEIGHTS = torch.tensor([0.5, 2.0, 1.0, 3.0, 0.0, 1.0, 1.0])
+IMAGE_WEIGHTS = torch.tensor([0.25, 3.0])
+
+
+def both(source: object, binary: bool) -> Losses:
+    """Cross-entropy and distillation in one go; plainly one after the other."""
+    if source is losses:
+        return losses.distilled_binary_cross_entropy if binary else losses.distilled_cross_entropy
+    prefix = "binary_" if binary else ""
+    first, second = (getattr(plain, f"{prefix}{name}") for name in ("cross_entropy", "distillation"))
+    return lambda x, old, labels: (first(x, labels), second(x, old, labels.shape[-2:]))
+
+
+def cases(source: object) -> dict[str, Losses]:
+    """The same losses of either source."""
+    weights = (CLASS_WEIGHTS, IMAGE_WEIGHTS)
+    return {
+        "ce": lambda x, old, y: (source.cross_entropy(x, y),),
+        "weighted ce": lambda x, old, y: (source.cross_entropy(x, y, *(w.to(x.dtype) for w in weights)),),
+        "unbiased ce": lambda x, old, y: (source.unbiased_cross_entropy(x, y, OLD),),
+        "bce": lambda x, old, y: (source.binary_cross_entropy(x, y),),
+        "kd": lambda x, old, y: (source.distillation(x, old, size=y.shape[-2:]),),
+        "binary kd": lambda x, old, y: (source.binary_distillation(x, old, size=y.shape[-2:]),),
+        "unbiased kd": lambda x, old, y: (source.unbiased_distillation(x, old, None, size=y.shape[-2:]),),
+        "balanced kd": lambda x, old, y: (
+            source.unbiased_distillation(x, old, IMAGE_WEIGHTS.to(x.dtype), size=y.shape[-2:]),
+        ),
+        "incremental": lambda x, old, y: source.incremental_losses(x, old, y, OLD),
+        "balanced incremental": lambda x, old, y: source.incremental_losses(x, old, y, OLD, 0.3),
+        "ce and kd": both(source, binary=False),
+        "bce and kd": both(source, binary=True),
+    }
+
+
+OURS, PLAIN = cases(losses), cases(plain)
+
+
+def draw(*shape: int, seed: int = 0, scale: float = 3.0, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return (scale * torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype)
+
+
+def draw_labels(*shape: int, seed: int = 0) -> Tensor:
+    """Background, new classes and void."""
+    labels = torch.randint(0, CHANNELS + 2, shape, generator=torch.Generator().manual_seed(seed))
+    labels[labels < OLD] = 0
+    labels[labels >= CHANNELS] = 255
+    return labels
+
+
+def measure(loss: Losses, x: Tensor, old: Tensor, labels: Tensor) -> list[Tensor]:
+    """The values, and the gradient of each alone."""
+    x = x.clone().requires_grad_()
+    values = loss(x, old, labels)
+    gradients = [torch.autograd.grad(value, x, retain_graph=True)[0] for value in values]
+    return [*values, *gradients]
+
+
+def assert_equal(ours: list[Tensor], expected: list[Tensor], tolerance: float) -> None:
+    """Relative to the largest element: a gradient has entries of all sizes."""
+    assert len(ours) == len(expected)
+    for a, b in zip(ours, expected, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        assert b.abs().max() > 0
+        assert (a - b).abs().max() <= tolerance * b.abs().max()
+
+
+SIZES = {
+    "stride 16": ((2, 3), (32, 48)),
+    "odd": ((5, 3), (33, 50)),
+    "same": ((6, 5), (6, 5)),
+    "rows alone": ((3, 8), (11, 8)),
+    "columns alone": ((8, 3), (8, 11)),
+    "smaller": ((9, 7), (4, 5)),
+    "one place": ((1, 1), (8, 8)),
+    "hardly larger": ((7, 7), (8, 9)),
+}
+
+
+@pytest.mark.parametrize("rows", [1, 5, 1000])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", OURS)
+def test_equals_the_plain_way(name: str, size: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    low, high = SIZES[size]
+    monkeypatch.setattr(strips, "STRIP_ELEMENTS", rows * CHANNELS * high[1])
+    labels = draw_labels(2, *high)
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
+        x, old = draw(2, CHANNELS, *low, dtype=dtype), draw(2, OLD, *low, seed=1, dtype=dtype)
+        assert_equal(measure(OURS[name], x, old, labels), measure(PLAIN[name], x, old, labels), tolerance)
+
+
+@pytest.mark.parametrize("size", [(33, 50), (512, 512)])
+def test_large_maps_in_single_precision(size: tuple[int, int]) -> None:
+    x, old = draw(1, CHANNELS, 32, 32, dtype=torch.float32), draw(1, OLD, 32, 32, seed=1, dtype=torch.float32)
+    labels = draw_labels(1, *size)
+    ours = measure(OURS["incremental"], x, old, labels)
+    assert_equal(ours, measure(PLAIN["incremental"], x, old, labels), 1e-5)
+    exact = measure(PLAIN["incremental"], x.double(), old.double(), labels)
+    assert_equal([value.double() for value in ours], exact, 1e-5)
+
+
+def test_teacher_may_have_a_map_of_its_own_size() -> None:
+    x, old, labels = draw(2, CHANNELS, 4, 6), draw(2, OLD, 3, 2, seed=1), draw_labels(2, 19, 21)
+    for name in ("incremental", "ce and kd", "bce and kd"):
+        assert_equal(measure(OURS[name], x, old, labels), measure(PLAIN[name], x, old, labels), 1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e5])
+@pytest.mark.parametrize("name", OURS)
+def test_logits_of_any_size(name: str, scale: float) -> None:
+    """Exponentials vanish: every sum then has a maximum of its own."""
+    x, old = draw(2, CHANNELS, 3, 4, scale=scale), draw(2, OLD, 3, 4, seed=1, scale=scale)
+    labels = draw_labels(2, 20, 30)
+    assert_equal(measure(OURS[name], x, old, labels), measure(PLAIN[name], x, old, labels), 1e-9)
+
+
+@pytest.mark.parametrize("name", ["ce", "unbiased ce", "kd", "unbiased kd", "incremental"])
+def test_both_ways_to_the_softmax_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an accelerator takes, where nobody asks how small the logits are, and the quick way."""
+    x, old, labels = draw(2, CHANNELS, 3, 4), draw(2, OLD, 3, 4, seed=1), draw_labels(2, 20, 30)
+    taken: list[bool] = []
+    bounded = one_pass._below_zero
+    monkeypatch.setattr(one_pass, "_below_zero", lambda m: taken.append(bounded(m)[1]) or bounded(m))
+    quick = measure(OURS[name], x, old, labels)
+    assert taken and all(taken)
+    monkeypatch.setattr(one_pass, "_below_zero", lambda m: (m, False))
+    assert_equal(measure(OURS[name], x, old, labels), quick, 1e-12)
+
+
+def test_confident_predictions_keep_their_digits() -> None:
+    """A loss near zero is no small difference of large sums: nearer to the truth than the plain way is."""
+    peaks = F.one_hot(torch.randint(0, OLD, (1, 8, 8), generator=torch.Generator().manual_seed(0)), CHANNELS)
+    x, labels = 20 * peaks.permute(0, 3, 1, 2).float(), torch.zeros(1, 64, 64, dtype=torch.long)
+    old = x[:, :OLD].clone()
+    exact = PLAIN["incremental"](x.double(), old.double(), labels)
+    found, usual = OURS["incremental"](x, old, labels), PLAIN["incremental"](x, old, labels)
+    assert exact[0] < 1e-4
+    assert abs(found[0] - exact[0]) < abs(usual[0] - exact[0])
+    assert found[1].item() == pytest.approx(exact[1].item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", OURS)
+def test_half_precision_and_autocast(name: str, dtype: torch.dtype) -> None:
+    """All work is done in single precision, whatever surrounds it; the gradient has the logits' type."""
+    x, old = (draw(2, k, 3, 4, seed=k).to(dtype) for k in (CHANNELS, OLD))
+    labels = draw_labels(2, 24, 32)
+    expected = measure(OURS[name], x.float(), old.float(), labels)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = measure(OURS[name], x, old, labels)
+    count = len(expected) // 2
+    assert_equal(found[:count], expected[:count], 1e-6)
+    for a, b in zip(found[count:], expected[count:], strict=True):
+        assert a.dtype == dtype
+        torch.testing.assert_close(a, b.to(dtype))
+
+
+def test_a_term_may_be_used_twice_and_gradients_add_up() -> None:
+    x, old, labels = draw(2, CHANNELS, 3, 4), draw(2, OLD, 3, 4, seed=1), draw_labels(2, 20, 30)
+    ce, kd = measure(OURS["incremental"], x, old, labels)[2:]
+    leaf = x.clone().requires_grad_()
+    for _ in range(2):  # accumulated over two calls
+        first, second = losses.incremental_losses(leaf * 1, old, labels, OLD)
+        (first + 10 * second + first**2).backward()
+    value = OURS["unbiased ce"](x, old, labels)[0]
+    torch.testing.assert_close(leaf.grad, 2 * (ce + 10 * kd + 2 * value * ce))
+
+
+def test_a_term_alone_can_be_used() -> None:
+    """The other one's gradient then counts for nothing."""
+    x, old, labels = draw(2, CHANNELS, 3, 4), draw(2, OLD, 3, 4, seed=1), draw_labels(2, 20, 30)
+    leaf = x.clone().requires_grad_()
+    losses.incremental_losses(leaf, old, labels, OLD)[1].backward()
+    torch.testing.assert_close(leaf.grad, measure(OURS["unbiased kd"], x, old, labels)[1])
+
+
+def test_values_without_gradients_are_the_same() -> None:
+    x, old, labels = draw(2, CHANNELS, 3, 4), draw(2, OLD, 3, 4, seed=1), draw_labels(2, 20, 30)
+    for name, loss in OURS.items():
+        expected = measure(loss, x, old, labels)
+        with torch.inference_mode():
+            values = loss(x, old, labels)
+        assert all(torch.equal(a, b) for a, b in zip(values, expected, strict=False)), name
+
+
+def test_inputs_stay_as_they_are() -> None:
+    given = draw(2, CHANNELS, 20, 30), draw(2, OLD, 20, 30, seed=1), draw_labels(2, 20, 30)
+    kept = [tensor.clone() for tensor in given]
+    for loss in OURS.values():
+        measure(loss, *given)
+        assert all(torch.equal(a, b) for a, b in zip(given, kept, strict=True))
+
+
+def test_targets_and_weights_get_no_gradient() -> None:
+    x, old, labels = draw(2, CHANNELS, 3, 4), draw(2, OLD, 3, 4, seed=1), draw_labels(2, 20, 30)
+    with pytest.raises(ValueError, match="detach"):
+        losses.incremental_losses(x, old.requires_grad_(), labels, OLD)
+    with pytest.raises(ValueError, match="detach"):
+        losses.cross_entropy(x, labels, image_weight_B=IMAGE_WEIGHTS.clone().requires_grad_())
+
+
+def test_only_the_gradient_on_the_map_is_kept() -> None:
+    """Nothing of the labels' resolution outlives the forward pass."""
+    x, old, labels = draw(2, CHANNELS, 3, 4), draw(2, OLD, 3, 4, seed=1), draw_labels(2, 48, 64)
+    x.requires_grad_()
+    kept: list[tuple[int, ...]] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.shape) or t, lambda t: t):
+        losses.incremental_losses(x, old, labels, OLD)
+    assert kept == [x.shape, x.shape]
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_any_memory_format(memory_format: torch.memory_format) -> None:
+    x, old, labels = draw(2, CHANNELS, 3, 4), draw(2, OLD, 3, 4, seed=1), draw_labels(2, 20, 30)
+    expected = measure(OURS["incremental"], x, old, labels)
+    found = measure(
+        OURS["incremental"], x.to(memory_format=memory_format), old.to(memory_format=memory_format), labels
+    )
+    assert_equal(found, expected, 1e-12)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_resampling_is_interpolation_and_its_transpose(size: str) -> None:
+    low, high = SIZES[size]
+    x, y = draw(2, 3, *low), draw(2, high[0], 3, high[1], seed=1)
+    resampling = Resampling(low, high, x)
+    strip = partial(resampling.strip, resampling.widen(x))
+    whole = strip(slice(0, high[0])).transpose(1, 2)
+    torch.testing.assert_close(whole, F.interpolate(x, size=high, mode="bilinear", align_corners=False))
+    middle = slice(high[0] // 3, high[0])
+    torch.testing.assert_close(strip(middle).transpose(1, 2), whole[:, :, middle])
+    back = torch.zeros_like(resampling.widen(x))
+    resampling.add_back(back, y, slice(0, high[0]))
+    torch.testing.assert_close((resampling.narrow(back) * x).sum(), (whole * y.transpose(1, 2)).sum())
+
+
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_answers_at_full_resolution(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strips, "STRIP_ELEMENTS", rows * 5 * 13)
+    x = draw(3, 5, 2, 4)
+    full = F.interpolate(x, size=(10, 13), mode="bilinear", align_corners=False)
+    best, index = pixel_answers(x, (10, 13), lambda z: z.max(2))
+    torch.testing.assert_close(best, full.amax(1))
+    assert torch.equal(index, full.argmax(1))
