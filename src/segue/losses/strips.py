@@ -18,10 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-STRIP_ELEMENTS = 2**20
-"""logits in a strip on the CPU: four megabytes, which a cache holds, and enough to make calls cheap"""
+STRIP_ELEMENTS = 2**19
+"""logits in a strip on the CPU: what a core's cache holds, and enough to make calls cheap"""
+LEAST_ROWS = 12
+"""in a strip: neighbours need the same rows of the map, and that work is done for each"""
 LARGE_STRIP_ELEMENTS = 2**25
-"""elsewhere: enough to fill an accelerator"""
+"""on an accelerator: enough to fill it"""
 
 
 def wide(values: Tensor) -> Tensor:
@@ -107,8 +109,8 @@ class Cutting:
         elements = STRIP_ELEMENTS if device.type == "cpu" else LARGE_STRIP_ELEMENTS
         height, width = size
         self.batch, self.height = batch, height
-        self._images = min(max(1, elements // (channels * height * width)), batch)
-        self._rows = min(max(1, elements // (channels * width)), height)
+        self._images = max(1, min(elements // (channels * height * width), batch))
+        self._rows = min(max(LEAST_ROWS, elements // (channels * width)), height)
         self.elements = self._images * self._rows * channels * width
         """in the largest strip"""
 
