@@ -62,6 +62,8 @@ FULL = {
         "norm": "batch",
         "precision": "bf16",
         "channels_last": False,
+        "checkpointing": True,
+        "compile": True,
         "workers": 0,
         "seed": 7,
         "log_every": 1,

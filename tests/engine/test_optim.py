@@ -9,7 +9,8 @@ from tiny_runs import ITERATIONS, log_lines, recipe
 from segue.core.config import ModelConfig, OptimConfig, TrainConfig
 from segue.core.errors import UserError
 from segue.core.scenario import Step
-from segue.engine.optim import build_optimizer, set_learning_rate
+from segue.engine import optim as optim_module
+from segue.engine.optim import build_optimizer, has_fused_sgd, set_learning_rate
 from segue.engine.train import Session
 from segue.methods.base import Method
 from segue.methods.caf import CAF
@@ -110,6 +111,60 @@ def test_each_step_has_a_fresh_optimiser_with_its_own_rate():
     )
     listed = {id(p) for group in after.optimizer.param_groups for p in group["params"]}
     assert {id(p) for p in built.model.classifier.parameters()} <= listed, "the new classifiers learn too"
+
+
+# The fused optimiser
+
+
+def moved(fused: bool, monkeypatch: pytest.MonkeyPatch, resumed: bool = False, dense: bool = False) -> list:
+    """Channels-last weights after four updates: dense gradients, resumed, a part without one at first."""
+    monkeypatch.setattr(optim_module, "has_fused_sgd", lambda _: fused)
+    torch.manual_seed(0)
+    built = method(FineTune).to(memory_format=torch.channels_last)
+    optimizer = build_optimizer(built, OPTIM, FIRST)
+    for iteration in range(4):
+        for number, parameter in enumerate(built.parameters()):
+            parameter.grad = torch.randn(parameter.shape)
+            if not dense:
+                parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
+            if number % 3 == 0 and iteration in (0, 2):
+                parameter.grad = None
+        optimizer.step()
+        if resumed and iteration == 1:
+            state = optimizer.state_dict()
+            for each in state["state"].values():
+                each["momentum_buffer"] = each["momentum_buffer"].contiguous()
+            optimizer = build_optimizer(built, OPTIM, FIRST)
+            optimizer.load_state_dict(state)
+    assert all(group["fused"] == (fused or None) for group in optimizer.param_groups)
+    return [parameter.detach() for parameter in built.parameters()]
+
+
+@pytest.mark.parametrize(("resumed", "dense"), [(False, False), (True, False), (False, True), (True, True)])
+def test_fused_updates_are_the_plain_ones(resumed: bool, dense: bool, monkeypatch: pytest.MonkeyPatch):
+    """Fused kernels ignore strides: momentum from a checkpoint and odd gradients are laid out before."""
+    plain, ours = (moved(fused, monkeypatch, resumed, dense) for fused in (False, True))
+    torch.testing.assert_close(ours, plain, rtol=1e-6, atol=1e-7)
+
+
+def test_a_device_without_fused_sgd_has_the_plain_one():
+    assert has_fused_sgd(torch.device("cpu"))
+    assert not has_fused_sgd(torch.device("meta"))
+
+
+@pytest.mark.parametrize("value", [1.0, float("inf")])
+def test_fused_updates_go_with_a_gradient_scaler(value: float):
+    built = method(FineTune)
+    optimizer = build_optimizer(built, OPTIM, FIRST)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    before = [parameter.detach().clone() for parameter in built.parameters()]
+    scaler.scale(sum(parameter.sum() for parameter in built.parameters()) * value).backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    for old, parameter in zip(before, built.parameters(), strict=True):
+        assert torch.equal(old, parameter) == (value == float("inf")), "an overflow moves nothing"
+    assert scaler.get_scale() == (8.0 if value == 1.0 else 4.0)
 
 
 def test_the_log_shows_the_schedule_of_both_steps(finished):

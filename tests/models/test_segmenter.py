@@ -1,5 +1,7 @@
 """Segmenter and Teacher: strides, inputs, freezing, structure."""
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -203,9 +205,32 @@ def test_stages_without_a_place_cannot_be_frozen(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_frozen_part_stays_frozen_in_a_copy() -> None:
-    model = Teacher(segmenter(frozen=2)).model.train()
+    model = copy.deepcopy(segmenter(frozen=2)).train()
     norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
     assert [norm.training for norm in norms[:4]] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(("backbone", "stride"), [("tiny", 8), *((name, 16) for name in FAMILIES)])
+def test_frozen_stages_keep_nothing_for_a_way_back(backbone: str, stride: int) -> None:
+    images = pictures(64, 64)
+
+    def kept(frozen: int) -> set[tuple[int, ...]]:
+        """Shapes of the maps that the backbone keeps for its backward pass."""
+        model, shapes = segmenter(backbone, stride, frozen).train(), set()
+
+        def keep(tensor: Tensor) -> Tensor:
+            if tensor.dim() == 4 and len(tensor) == len(images):  # a map, not a weight
+                shapes.add(tuple(tensor.shape))
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            model.encode(images)
+        return shapes
+
+    stages = len(segmenter(backbone, stride).backbone.channels)
+    assert tuple(images.shape) in kept(0), "for the first convolution"
+    assert kept(1) and tuple(images.shape) not in kept(1)
+    assert kept(stages) == set()
 
 
 @pytest.mark.parametrize("backbone", ["tiny", "test_efficientnet"])
@@ -235,9 +260,9 @@ def test_teacher_gives_what_the_model_gave() -> None:
         expected = model.eval()(pictures())
     model.train()
     out = teacher(pictures())
-    assert torch.equal(out.logits, expected.logits)
+    torch.testing.assert_close(out.logits, expected.logits)
     assert set(out.features) == {"z", "z_fused", "h"}
-    assert all(torch.equal(out.features[name], expected.features[name]) for name in out.features)
+    torch.testing.assert_close(out.features, expected.features)
     assert model.training
 
 

@@ -107,6 +107,10 @@ class TrainConfig:
     """batch norm in incremental steps: running statistics, or those of the batch"""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     channels_last: bool = True
+    checkpointing: bool = False
+    """blocks of the backbone are run again on the way back instead of being kept: less memory, more time"""
+    compile: bool = False
+    """`torch.compile` for backbone and head"""
     workers: Annotated[int, Field(ge=0)] = 2
     seed: Annotated[int, Field(ge=0)] = 42
     log_every: Count = 10

@@ -22,9 +22,53 @@ def build_optimizer(method: Method, config: OptimConfig, step: Step) -> torch.op
     if not groups:
         raise UserError("Nothing is left to train: every parameter is frozen.")
     nesterov = config.nesterov and config.momentum > 0
-    return torch.optim.SGD(
-        groups, lr=base, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=nesterov
+    fused = has_fused_sgd(groups[0]["params"][0].device)
+    optimizer = torch.optim.SGD(
+        groups,
+        lr=base,
+        momentum=config.momentum,
+        weight_decay=config.weight_decay,
+        nesterov=nesterov,
+        fused=fused or None,
     )
+    if fused:
+        optimizer.register_step_pre_hook(lambda chosen, *_: _prepare(chosen))
+        optimizer.register_load_state_dict_post_hook(_lay_out_momentum)
+    return optimizer
+
+
+def has_fused_sgd(device: torch.device) -> bool:
+    """Whether torch has an SGD for this device that reads and writes each weight once."""
+    probe = torch.zeros(1, device=device, requires_grad=True)
+    probe.grad = torch.zeros_like(probe)
+    try:
+        torch.optim.SGD([probe], lr=0.1, momentum=0.9, fused=True).step()
+    except (RuntimeError, NotImplementedError):
+        return False
+    return True
+
+
+def _prepare(optimizer: torch.optim.Optimizer) -> None:
+    """What fused kernels take for granted: gradients with the strides of their weights, momentum for all.
+
+    A part that a method does without at first has no momentum yet; none and zero are the same.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is None:
+                continue
+            if parameter.grad.stride() != parameter.stride():
+                parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
+            state = optimizer.state[parameter]
+            if group["momentum"] and state.get("momentum_buffer") is None:
+                state["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+def _lay_out_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """Checkpoints hold dense tensors; weights may be channels last."""
+    for parameter, state in optimizer.state.items():
+        if (momentum := state.get("momentum_buffer")) is not None:
+            state["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, iteration: int, total: int, power: float) -> None:

@@ -1,7 +1,8 @@
 """Encoders: any timm model that gives feature maps, and `tiny`, a small one for small pictures.
 
 A backbone is a module whose forward returns the list of its stage outputs, with `channels` (of each), `mean`
-and `std` (of the input in [0, 1]) and `first_stages(count)` (the modules that make up its first stages).
+and `std` (of the input in [0, 1]), `first_stages(count)` (the modules that make up its first stages) and
+`blocks()` (modules one after the other that hold most activations).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError, suggest
+from segue.models.depthwise import quicken
 from segue.models.head import norm_act
 
 SHORT_LIST = {
@@ -54,6 +56,9 @@ class Tiny(nn.Module):
         _check_count(count, len(self.channels))
         return list(self.stages[:count])
 
+    def blocks(self) -> list[nn.Module]:
+        return list(self.stages)
+
 
 class TimmBackbone(nn.Module):
     """A timm feature extractor behind our interface."""
@@ -87,6 +92,19 @@ class TimmBackbone(nn.Module):
             for name, module in modules[: inside[-1] + 1]
             if not any(other.startswith(name) for other in later)
         ]
+
+    def blocks(self) -> list[nn.Module]:
+        """The outermost members of sequences that hold several convolutions, such as residual blocks."""
+        return _blocks(self.body)
+
+
+def _blocks(module: nn.Module) -> list[nn.Module]:
+    found: list[nn.Module] = []
+    for child in module.children():
+        convs = sum(isinstance(part, nn.Conv2d | nn.Linear) for part in child.modules())
+        whole = isinstance(module, nn.Sequential) and not isinstance(child, nn.Sequential) and convs > 1
+        found += [child] if whole else _blocks(child)
+    return found
 
 
 def _check_count(count: int, stages: int) -> None:
@@ -138,6 +156,7 @@ def _build_timm(config: ModelConfig) -> TimmBackbone:
     cfg = timm.get_pretrained_cfg(name)
     if config.weights:
         load_weights(body, timm.create_model(name), Path(config.weights).expanduser())
+    quicken(body)
     return TimmBackbone(body, {"mean": cfg.mean, "std": cfg.std})
 
 

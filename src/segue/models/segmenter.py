@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from segue.core.config import ModelConfig
 from segue.core.scenario import Step
 from segue.models.backbone import build_backbone
+from segue.models.checkpointing import checkpoint_blocks
 from segue.models.classifier import GrowingClassifier
+from segue.models.compiling import compile_part
+from segue.models.fold import fold_norms, link_norms, unlink_norms
 from segue.models.head import HEADS, DeepLabHead
 
 
@@ -42,10 +45,13 @@ class Segmenter(nn.Module):
         self.classifier = GrowingClassifier(width)
         self.norm_frozen = False
         """batch norm of backbone and head keeps its running statistics even in training mode"""
+        self.compiled = False
+        """backbone and head go through `torch.compile`"""
         self._frozen: list[nn.Module] = []
         for name in ("mean", "std"):
             values = torch.tensor(getattr(self.backbone, name)).view(1, 3, 1, 1) * 255
             self.register_buffer(name, values, persistent=False)
+        link_norms(self, self._maps)
         self.freeze_stages(config.frozen_stages)
 
     def grow(self, step: Step, balanced: bool) -> None:
@@ -70,6 +76,11 @@ class Segmenter(nn.Module):
         """h alone, for a method that classifies it in its own way."""
         return self.refiner(self.fuse(self.encode(images_B3HW)[-1]))
 
+    def _maps(self, images_B3HW: Tensor) -> list[Tensor]:
+        """All that there is before the classifier."""
+        stages = self.encode(images_B3HW)
+        return [*stages, self.refiner(stages[-1])]
+
     def freeze(self, module: nn.Module) -> None:
         """No gradients and no statistics for a part, whatever mode the whole is put in."""
         module.requires_grad_(False)
@@ -81,6 +92,17 @@ class Segmenter(nn.Module):
         """Freeze the backbone up to and including its first `count` stages."""
         for module in self.backbone.first_stages(count):
             self.freeze(module)
+
+    def checkpoint(self) -> None:
+        """Keep no activations inside the blocks of the backbone: less memory, a second forward pass."""
+        checkpoint_blocks(self.backbone.blocks())
+
+    def compile(self) -> None:
+        """Compile backbone and head: what stays the same when the classifier grows."""
+        self.compiled = True
+        unlink_norms(self)  # a compiler joins norms and convolutions in its own way
+        for part in (self.backbone, self.refiner):
+            compile_part(part)
 
     def train(self, mode: bool = True) -> Segmenter:
         super().train(mode)
@@ -96,10 +118,16 @@ class Segmenter(nn.Module):
 
 
 class Teacher:
-    """The frozen model of the step before. Not a module: it is rebuilt on resume, never saved or trained."""
+    """The frozen model of the step before, its norms folded into its convolutions.
+
+    Not a module: it is rebuilt on resume, never saved or trained.
+    """
 
     def __init__(self, model: Segmenter) -> None:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        fold_norms(self.model)
+        if model.compiled:
+            self.model.compile()
 
     def __call__(self, images_B3HW: Tensor, stages: int = 0) -> Output:
         """One pass; the maps of the last few encoder stages are handed out on request."""
