@@ -303,8 +303,19 @@ def test_resume_on_other_images_is_refused(done: Path) -> None:
 
 def test_settings_without_influence_may_change_on_resume(done: Path) -> None:
     quiet_run(recipe("mib", "train.workers=1", "train.save_seconds=5"), done, resume=True)
+    quiet_run(recipe("mib", "train.checkpointing=true"), done, resume=True)
     with pytest.raises(UserError, match=r"train\.log_every"):
         quiet_run(recipe("mib", "train.log_every=3"), done, resume=True)
+
+
+def test_a_recipe_from_before_a_setting_has_its_default(done: Path) -> None:
+    path = done / "recipe.yaml"
+    stored = yaml.safe_load(path.read_text())
+    assert stored["train"].pop("compile") is False
+    path.write_text(yaml.safe_dump(stored))
+    quiet_run(recipe("mib"), done, resume=True)
+    with pytest.raises(UserError, match=r"train\.compile: False -> True"):
+        quiet_run(recipe("mib", "train.compile=true"), done, resume=True)
 
 
 def test_resume_and_eval_do_not_read_the_pretrained_weights_again(tmp_path: Path) -> None:

@@ -25,7 +25,18 @@ ITERATIONS = 4
 
 
 def train(name: str, part: slice, wrap: bool) -> dict[str, Tensor]:
-    """The state after two steps of some iterations on a part of each batch."""
+    """The state after two steps of some iterations on a part of each batch.
+
+    In double precision: scores that divide by small distances blow up the rounding of half batches.
+    """
+    torch.set_default_dtype(torch.float64)
+    try:
+        return _train(name, part, wrap)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def _train(name: str, part: slice, wrap: bool) -> dict[str, Tensor]:
     bench = Bench(plugins.find("method", name), STATEFUL[name])
     method = bench.method()
     for step in bench.scenario.steps[:2]:
@@ -76,5 +87,5 @@ def test_state_is_that_of_one_process(name: str, folder: Path) -> None:
         assert torch.equal(first[key], second[key]), f"{key} differs between the processes"
         scale = value.abs().max().clamp_min(1e-6)
         torch.testing.assert_close(
-            first[key] / scale, value / scale, rtol=0, atol=2e-3, msg=lambda m, k=key: f"{k}: {m}"
+            first[key] / scale, value / scale, rtol=0, atol=1e-6, msg=lambda m, k=key: f"{k}: {m}"
         )

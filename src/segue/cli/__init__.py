@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+import time
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
 import segue
-from segue.cli import data, runs, scenario, studies
+from segue.cli import data, plan, runs, scenario, studies
 from segue.core.errors import UserError
+from segue.core.launch import this_launch
 
 STOPPED = 130
 """exit code after Ctrl-C"""
+GRACE_SECONDS = 1.0
+"""head start of the first process: torchrun ends the others after it, so that what all say is said once"""
 
 app = typer.Typer(
     name="segue",
@@ -28,6 +33,7 @@ app = typer.Typer(
 for name, command in {
     "train": runs.train,
     "show": runs.show,
+    "plan": plan.plan,
     "eval": runs.evaluate,
     "export": runs.export,
     "report": runs.report,
@@ -50,15 +56,33 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    if this_launch().size > 1 and context.invoked_subcommand != "train":
+        raise UserError(
+            f"Several processes can train, but not {context.invoked_subcommand}: leave out torchrun."
+        )
 
 
 def _complain(message: str, style: str = "") -> None:
     Console(stderr=True).print(message, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _fail(error: Exception, code: int) -> NoReturn:
+    launch = this_launch()
+    if launch.rank > 0:
+        time.sleep(GRACE_SECONDS)
+    who = f" in process {launch.rank}" if launch.size > 1 else ""
+    _complain(f"error{who}: {error}", "red")
+    sys.exit(code)
+
+
+def _stopped(message: str) -> None:
+    if this_launch().rank == 0:
+        _complain(message)
 
 
 def main() -> None:
@@ -66,21 +90,25 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a file's name may be no text
+    if this_launch().size > 1:  # every step PyTorch remarks that all parameters were used, from each process
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         app()
     except SystemExit as stop:
         if stop.code == STOPPED:  # by Ctrl-C, outside of training
-            _complain("Stopped. The same command starts again, or goes on if it can.")
+            _stopped("Stopped. The same command starts again, or goes on if it can.")
         raise
     except BrokenPipeError:
         sys.exit(1)
     except (UserError, OSError) as error:
-        _complain(f"error: {error}", "red")
-        sys.exit(2)
+        _fail(error, 2)
     except Exception as error:
+        from segue.engine.processes import LostProcess
         from segue.engine.train import Interrupted
 
+        if isinstance(error, LostProcess):
+            _fail(error, 1)
         if not isinstance(error, Interrupted):
             raise
-        _complain("Stopped; all is saved. Go on with the same command (for train, add --resume).")
+        _stopped("Stopped; all is saved. Go on with the same command (for train, add --resume).")
         sys.exit(STOPPED)

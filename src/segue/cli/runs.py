@@ -27,7 +27,7 @@ from segue.cli.options import (
 from segue.core.errors import UserError
 
 
-def _resolve(
+def resolve_target(
     target: str,
     on: str | None,
     split: str | None,
@@ -79,11 +79,12 @@ def train(
     from segue.engine.progress import Display
     from segue.engine.run import run
 
-    config, folder = _resolve(target, on, split, mode, seed, with_manifest(words, manifest))
+    config, folder = resolve_target(target, on, split, mode, seed, with_manifest(words, manifest))
     folder = out or folder or default_folder(config)
     record = run(config, folder, resume, overwrite, device, Display())
-    _print_tables([record])
-    tell(f"Records: {folder}/steps. Page: segue report {folder}")
+    if record is not None:
+        _print_tables([record])
+        tell(f"Records: {folder}/steps. Page: segue report {folder}")
 
 
 def show(
@@ -98,7 +99,7 @@ def show(
     """Print the resolved recipe: everything that a run would use."""
     from segue.core.config import to_yaml
 
-    config, _ = _resolve(target, on, split, mode, seed, with_manifest(words, manifest))
+    config, _ = resolve_target(target, on, split, mode, seed, with_manifest(words, manifest))
     print(to_yaml(config), end="")
 
 

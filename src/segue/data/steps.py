@@ -1,6 +1,7 @@
 """The images of one step as batches. What a batch holds follows from (seed, step, iteration) alone.
 
-So a run may stop at any iteration and go on with the very same batches, with any number of workers.
+So a run may stop at any iteration and go on with the very same batches, with any number of workers and of
+processes, which share every batch among them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import tee
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,28 @@ from segue.data.saliency import read_map
 from segue.data.transforms import apply
 
 
+@dataclass(frozen=True)
+class Share:
+    """What one of several processes has of every batch: as much as any other, or one image less."""
+
+    process: int = 0
+    processes: int = 1
+
+    def places(self, images: int, parts: int = 1) -> list[range]:
+        """Its places in a batch of so many images, for each of the parts that the batch is split into."""
+        size, found = -(-images // parts), []
+        for first in range(0, images, size):
+            part = min(size, images - first)
+            begin, end = (
+                -(-part * process // self.processes) for process in (self.process, self.process + 1)
+            )
+            found.append(range(first + begin, first + end))
+        return found
+
+
+WHOLE = Share()
+
+
 @dataclass
 class Batch:
     """Images (uint8, B x 3 x H x W), canonical labels (uint8; int64 on the device) and keys."""
@@ -33,6 +57,10 @@ class Batch:
     keys: list[str]
     salient: Tensor | None = None
     """bool, B x H x W, for a method that asks for saliency maps"""
+    share: Share = WHOLE
+    """what these are of a batch that several processes have"""
+    in_all: int | None = None
+    """images that they have together"""
 
     def to(self, device: torch.device) -> Batch:
         quick = device.type == "cuda"  # from pinned memory
@@ -44,16 +72,23 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def split(self, parts: int) -> list[Batch]:
-        """At most `parts` batches of nearly equal size."""
-        size = -(-len(self) // parts)
-        return [
-            replace(self._each(lambda tensor, i=i: tensor[i : i + size]), keys=self.keys[i : i + size])
-            for i in range(0, len(self), size)
-        ]
+        """At most `parts` batches of nearly equal size; a share of a batch gives its share of each part."""
+        found, first = [], 0
+        for places in self.share.places(self.total, parts):
+            here = slice(first, first + len(places))
+            part = self._each(lambda tensor, here=here: tensor[here])
+            found.append(replace(part, keys=self.keys[here], in_all=None, share=WHOLE))
+            first = here.stop
+        return found
+
+    @property
+    def total(self) -> int:
+        """Images of the whole batch, in all processes."""
+        return len(self) if self.in_all is None else self.in_all
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
         salient = None if self.salient is None else change(self.salient)
-        return Batch(change(self.images), change(self.labels), self.keys, salient)
+        return replace(self, images=change(self.images), labels=change(self.labels), salient=salient)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -191,27 +226,45 @@ class OrderedPlan:
 
 @dataclass(frozen=True)
 class Batches:
-    """An iterable of batches on a device; each iteration starts anew at `start`."""
+    """An iterable of batches on a device; each iteration starts anew at `start`.
+
+    Of several processes each reads its `share`, in all `parts` that a batch will be split into; a batch of
+    which it has nothing is left out.
+    """
 
     data: StepData
     plan: BatchPlan | MixedPlan | OrderedPlan
     device: torch.device
     workers: int = 0
     start: int = 0
+    share: Share = WHOLE
+    parts: int = 1
 
     def __iter__(self) -> Iterator[Batch]:
+        shares, again = tee(self._shares())
         loader = DataLoader(
             _Careful(self.data),
-            batch_sampler=_Sampler(self.plan, self.start),
+            batch_sampler=(mine for _, mine in shares),
             num_workers=self.workers,
             collate_fn=_collate,
             worker_init_fn=_quiet_worker,
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # the loader draws a seed from it: the global one stays as it is
         )
-        return (_unwrap(batch).to(self.device) for batch in loader)
+        return (
+            replace(_unwrap(batch).to(self.device), share=self.share, in_all=images)
+            for batch, (images, _) in zip(loader, again, strict=False)
+        )
+
+    def _shares(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """The images of each batch: how many there are in all, and which of them are this process's."""
+        for pairs in self.plan.batches(self.start):
+            places = self.share.places(len(pairs), self.parts)
+            if mine := [pairs[place] for part in places for place in part]:
+                yield len(pairs), mine
 
     def __len__(self) -> int:
+        """Batches of all processes."""
         return len(self.plan) - self.start
 
 
@@ -250,20 +303,6 @@ def _seeded(seed: int) -> Iterator[None]:
         torch.set_rng_state(state)
 
 
-@dataclass(frozen=True)
-class _Sampler:
-    """What DataLoader asks of a batch sampler: the plan's batches, made epoch by epoch."""
-
-    plan: BatchPlan | MixedPlan | OrderedPlan
-    start: int
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        return self.plan.batches(self.start)
-
-    def __len__(self) -> int:
-        return len(self.plan) - self.start
-
-
 class _Careful(Dataset):
     """Hands a user's error over as a value: raised in a worker, it would arrive as a traceback's text."""
 
@@ -295,6 +334,10 @@ def _collate(items: Sequence[tuple[Any, ...] | UserError]) -> Batch | UserError:
 
 
 def _quiet_worker(_: int) -> None:
-    """Ctrl-C is the main process's business: it finishes the iteration and saves."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Signals are the main process's business: it finishes the iteration, saves, and ends its workers.
+
+    torchrun and Slurm send SIGTERM to all processes of a run.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)

@@ -14,13 +14,14 @@ from segue.core.config import MemoryConfig, RunConfig, validate
 from segue.core.errors import UserError
 from segue.core.manifest import from_manifest, read_manifest
 from segue.core.manifest import manifest as make_manifest
-from segue.core.scenario import Scenario, make_scenario
+from segue.core.scenario import Scenario, Step, make_scenario
 from segue.data.datasets.base import SegDataset
 from segue.data.index import class_index
 from segue.data.memory import Exemplar, choose_memory
 from segue.data.saliency import check_maps
-from segue.data.steps import Batch, Batches, BatchPlan, MixedPlan, OrderedPlan, StepData
+from segue.data.steps import WHOLE, Batch, Batches, BatchPlan, MixedPlan, OrderedPlan, Share, StepData
 from segue.data.transforms import test_transform, train_transform
+from segue.engine.processes import ALONE, Group
 from segue.engine.progress import Display
 from segue.engine.runtime import derive_seed, seed_all
 from segue.methods.base import Method
@@ -45,6 +46,8 @@ class Data:
     """class index of the test images"""
     saliency: Path | None = None
     """folder of saliency maps that training batches hold"""
+    share: Share = WHOLE
+    """what this process has of every batch"""
 
     def with_saliency(self, folder: Path) -> Data:
         """The same data with saliency maps, after checking that they are there."""
@@ -63,7 +66,8 @@ class Data:
             plan = BatchPlan(images, train.batch_size, epochs, seed)
         else:
             plan = MixedPlan(images, len(memory), train.batch_size, replay.share, epochs, seed)
-        return Batches(self._train_data(step_index, memory), plan, device, train.workers, start)
+        data = self._train_data(step_index, memory)
+        return Batches(data, plan, device, train.workers, start, self.share, train.accumulate)
 
     def memory(self, step_index: int, size: int) -> tuple[Exemplar, ...]:
         """The exemplars that are there when a step begins (one after the last: those that a run leaves)."""
@@ -75,13 +79,15 @@ class Data:
 
     def one_pass(self, step_index: int, device: torch.device) -> Batches:
         """Every training image of the step once, in order, augmented always in the same way."""
-        data, train = self._train_data(step_index), self.config.train
-        return Batches(data, OrderedPlan(len(data), train.batch_size), device, train.workers)
+        return self._ordered(self._train_data(step_index), device)
 
     def test_batches(self, step_index: int, device: torch.device) -> Batches:
         """The step's test images, once each, in order."""
-        data, train = self._test_data(step_index, self.test_images[step_index]), self.config.train
-        return Batches(data, OrderedPlan(len(data), train.batch_size), device, train.workers)
+        return self._ordered(self._test_data(step_index, self.test_images[step_index]), device)
+
+    def _ordered(self, data: StepData, device: torch.device) -> Batches:
+        plan = OrderedPlan(len(data), self.config.train.batch_size)
+        return Batches(data, plan, device, self.config.train.workers, share=self.share)
 
     def sample_batch(self, images: np.ndarray, device: torch.device) -> Batch:
         """Some test images with the labels of the last step, as one batch."""
@@ -108,7 +114,7 @@ class Data:
         return make_manifest(self.scenario, [[keys[i] for i in images] for images in self.train_images])
 
 
-def build_data(config: RunConfig, display: Display) -> Data:
+def build_data(config: RunConfig, display: Display, group: Group = ALONE) -> Data:
     """Open and check the data; raises before anything is trained or written."""
     train_set, test_set = open_sets(config)
     scenario, keys = build_scenario(config, train_set)
@@ -117,9 +123,12 @@ def build_data(config: RunConfig, display: Display) -> Data:
     train_images = step_images(scenario, keys, train_set.keys, train_present)
     test_images = tuple(scenario.select(step, test_present, "test") for step in scenario)
     counts = [(len(train), len(test)) for train, test in zip(train_images, test_images, strict=True)]
-    if problems := step_problems(config, scenario, counts):
+    if problems := step_problems(config, scenario, counts, group):
         raise UserError(problems[0])
-    return Data(config, scenario, train_set, test_set, train_images, test_images, train_present, test_present)
+    return Data(
+        config, scenario, train_set, test_set, train_images, test_images, train_present, test_present,
+        share=group.share,
+    )  # fmt: skip
 
 
 def step_images(
@@ -137,7 +146,9 @@ def step_images(
     return tuple(np.array([position[key] for key in names], dtype=np.int64) for names in listed)
 
 
-def step_problems(config: RunConfig, scenario: Scenario, counts: Sequence[tuple[int, int]]) -> list[str]:
+def step_problems(
+    config: RunConfig, scenario: Scenario, counts: Sequence[tuple[int, int]], group: Group = ALONE
+) -> list[str]:
     """Why steps with so many training and test images cannot be trained, if so."""
     problems = []
     for step, (train, test) in zip(scenario, counts, strict=True):
@@ -147,17 +158,38 @@ def step_problems(config: RunConfig, scenario: Scenario, counts: Sequence[tuple[
                 f"Step {step.index} has {train} training images with its new classes ({names}) in mode"
                 f" '{scenario.mode}'; it needs at least 2. Choose another split or mode, or add images."
             )
-        batch = min(config.train.batch_size, train)
-        part = -(-batch // config.train.accumulate)
-        single = batch > 1 and (part == 1 or batch % part == 1)
-        if single and (step.first or config.train.norm == "batch"):
-            problems.append(
-                f"train.accumulate={config.train.accumulate} leaves a part of one image (batches of {batch}"
-                f" at step {step.index}), but batch norm needs at least 2. Choose a smaller train.accumulate."
-            )
+        elif problem := _batch_problem(config, step, min(config.train.batch_size, train), group):
+            problems.append(problem)
         if test == 0:
             problems.append(f"No test image shows a class that is known at step {step.index} ({names}).")
     return problems
+
+
+def _batch_problem(config: RunConfig, step: Step, batch: int, group: Group) -> str | None:
+    """Why the smallest part of a batch is too small for batch norm, or to be shared by all processes."""
+    parts = WHOLE.places(batch, config.train.accumulate)
+    least = min(map(len, parts))
+    norm_learns = step.first or config.train.norm == "batch"
+    needed = 2 if norm_learns and not group.syncs_norm else 1
+    if least >= max(needed * group.size, 2 if norm_learns else 1):
+        return None
+    if group.size == 1:
+        return (
+            f"train.accumulate={config.train.accumulate} leaves a part of one image (batches of {batch}"
+            f" at step {step.index}), but batch norm needs at least 2. Choose a smaller train.accumulate."
+        )
+    split = f" in {len(parts)} parts" if len(parts) > 1 else ""
+    reason = ", for batch norm" if needed == 2 else ""
+    fixes = ["start fewer processes"]
+    if batch == config.train.batch_size:
+        fixes.append("choose a larger train.batch_size")
+    if split:
+        fixes.append("choose a smaller train.accumulate")
+    return (
+        f"{group.size} processes cannot share the batches of step {step.index}: {batch} images{split}"
+        f" (train.batch_size={config.train.batch_size}), but each needs {needed} at a time{reason}."
+        f" {', or '.join(fixes).capitalize()}."
+    )
 
 
 def open_sets(config: RunConfig) -> tuple[SegDataset, SegDataset]:
@@ -177,7 +209,13 @@ def build_method(config: RunConfig, device: torch.device, initial_weights: bool 
     seed_all(derive_seed(config.train.seed))
     structure = config.model if initial_weights else replace(config.model, weights=None, pretrained=False)
     method = kind(params, Segmenter(structure)).to(device)
-    return method.to(memory_format=torch.channels_last) if config.train.channels_last else method
+    if config.train.channels_last:
+        method = method.to(memory_format=torch.channels_last)
+    if config.train.checkpointing:
+        method.model.checkpoint()
+    if config.train.compile:
+        method.model.compile()
+    return method
 
 
 def build_scenario(

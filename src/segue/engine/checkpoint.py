@@ -33,8 +33,7 @@ class DamagedCheckpoint(UserError):
 
 def save_tree(path: Path, tree: dict[str, Any]) -> None:
     """Store nested dicts and lists of tensors, numbers and strings."""
-    tensors: dict[str, Tensor] = {}
-    skeleton = json.dumps(_strip(tree, "", tensors))
+    skeleton, tensors = take_apart(tree)
     metadata = {"format": FORMAT, "tree": skeleton, "digest": _digest(FORMAT, skeleton, tensors)}
     with atomic_file(path) as file:
         file.write(save(tensors, metadata))
@@ -55,6 +54,17 @@ def load_tree(path: Path) -> dict[str, Any]:
         raise DamagedCheckpoint(f"{path} is damaged: its content does not match its digest.")
     if found != FORMAT:
         raise UserError(f"{path} was written by another version ({found}; this one reads {FORMAT}).")
+    return put_together(skeleton, tensors)
+
+
+def take_apart(tree: Any) -> tuple[str, dict[str, Tensor]]:
+    """Nested dicts and lists as text, and copies of the tensors in them by name."""
+    tensors: dict[str, Tensor] = {}
+    return json.dumps(_strip(tree, "", tensors)), tensors
+
+
+def put_together(skeleton: str, tensors: dict[str, Tensor]) -> Any:
+    """What `take_apart` was given."""
     return _fill(json.loads(skeleton), tensors)
 
 
@@ -122,6 +132,10 @@ class ResumePoint:
     finished_step: int = -1
     finished: dict[str, Any] | None = None
     inside: dict[str, Any] | None = None
+
+    @property
+    def at_start(self) -> bool:
+        return self.finished is None and self.inside is None
 
 
 class CheckpointStore:

@@ -11,6 +11,7 @@ from segue.core.classes import IGNORE
 from segue.data.steps import Batches
 from segue.engine.progress import Bar
 from segue.engine.runtime import autocast
+from segue.losses.processes import sum_over_processes
 from segue.methods.base import Method
 
 
@@ -31,7 +32,7 @@ def evaluate_by(
     precision: str = "fp32",
     bar: Bar | None = None,
 ) -> dict[str, np.ndarray]:
-    """A confusion matrix for each way to predict, all in one pass over the images."""
+    """A confusion matrix for each way to predict, all in one pass over the images of all processes."""
     method.eval()
     confusions = {
         name: torch.zeros(channels * channels, dtype=torch.int64, device=batches.device)
@@ -46,7 +47,10 @@ def evaluate_by(
         for name, confusion in confusions.items():
             predicted = logits[name].argmax(1)[valid]
             confusion += torch.bincount(truth + predicted, minlength=channels * channels)
-        done += len(batch)
+        done += batch.total
         if bar is not None:
             bar.update(done, "images")
-    return {name: counts.view(channels, channels).cpu().numpy() for name, counts in confusions.items()}
+    return {
+        name: sum_over_processes(counts).view(channels, channels).cpu().numpy()
+        for name, counts in confusions.items()
+    }

@@ -15,15 +15,24 @@ from typing import Any
 
 from segue.core.config import RunConfig, as_dict, differences, read_back, to_yaml
 from segue.core.errors import UserError
+from segue.core.launch import launcher, this_launch
 from segue.core.manifest import read_manifest
 from segue.core.records import atomic_file, read_yaml, write_json
+from segue.engine.recipe import complete
 
 RUN_FOLDERS = ("checkpoints", "steps", "trajectory", "samples", "memory")
-RUN_FILES = ("log.jsonl", "scenario.json", "recipe.yaml")
-EARLY_FILES = re.compile(r"scenario\.json|\.(scenario\.json|recipe\.yaml)\..*\.part")
+LAUNCH_FILE = "launch.txt"
+"""which torchrun works here: there while it does, or if it was stopped"""
+RUN_FILES = ("log.jsonl", "scenario.json", LAUNCH_FILE, "recipe.yaml")
+EARLY_FILES = re.compile(r"scenario\.json|launch\.txt|\.(scenario\.json|launch\.txt|recipe\.yaml)\..*\.part")
 """what a run leaves that was stopped before it had its recipe"""
 
-MAY_CHANGE = frozenset({"data.root", "train.workers", "train.save_seconds", "eval.samples", "eval.every"})
+MAY_CHANGE = frozenset(
+    {
+        *("data.root", "train.workers", "train.save_seconds", "train.checkpointing"),
+        *("eval.samples", "eval.every"),
+    }
+)
 """settings that do not alter the numbers: a resumed run may have others"""
 
 
@@ -54,7 +63,8 @@ def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool)
     if (resume or overwrite) and not is_run and not all(EARLY_FILES.fullmatch(path.name) for path in content):
         raise UserError(f"{folder} is not a run folder: it has no recipe.yaml, but other files.")
     if resume and is_run:
-        lines = differences(read_yaml(folder / "recipe.yaml"), read_back(config))
+        stored = complete(read_yaml(folder / "recipe.yaml"))  # it may be older than some settings
+        lines = differences(read_back(stored), read_back(config))
         lines = [line for line in lines if line.split(":")[0] not in MAY_CHANGE]
         if lines:
             raise UserError(
@@ -67,6 +77,26 @@ def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool)
             f"The run folder {folder} exists. Go on with --resume, start anew with --overwrite,"
             " or name another with --out."
         )
+
+
+def after_restart(folder: Path, resume: bool, overwrite: bool) -> tuple[bool, bool]:
+    """`resume` and `overwrite` as they are meant when torchrun has started a command again.
+
+    It goes on where it was, but in a folder that it has opened itself only: another run's is still refused.
+    """
+    note = folder / LAUNCH_FILE
+    restarted = this_launch().restarts > 0 and note.is_file() and note.read_text() == launcher()
+    return (True, False) if restarted else (resume, overwrite)
+
+
+def note_launch(folder: Path) -> None:
+    if this_launch().by_torchrun:
+        with atomic_file(folder / LAUNCH_FILE) as file:
+            file.write(launcher().encode())
+
+
+def forget_launch(folder: Path) -> None:
+    (folder / LAUNCH_FILE).unlink(missing_ok=True)
 
 
 def clear_folder(folder: Path, everything: bool) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import platform
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from segue.core.config import MemoryConfig, RunConfig, recipe_hash
@@ -19,14 +22,23 @@ from segue.data.memory import write_memory
 from segue.engine.build import Data, build_data, build_method
 from segue.engine.checkpoint import CheckpointStore, ResumePoint, load_strictly
 from segue.engine.evaluate import evaluate, evaluate_by
-from segue.engine.folder import check_folder, clear_folder, identity, locked, open_folder
+from segue.engine.folder import (
+    after_restart,
+    check_folder,
+    clear_folder,
+    forget_launch,
+    identity,
+    locked,
+    note_launch,
+    open_folder,
+)
 from segue.engine.log import LossLog
+from segue.engine.processes import Group, joined
 from segue.engine.progress import Display
 from segue.engine.runtime import (
     autocast,
     derive_seed,
     peak_memory,
-    pick_device,
     reset_peak_memory,
     seed_all,
     versions,
@@ -36,6 +48,20 @@ from segue.engine.train import Session, train_step
 from segue.methods.base import Method, StepContext
 
 
+@dataclass(frozen=True)
+class Site:
+    """Where a run works: its folder, its processes, and whom it tells."""
+
+    folder: Path
+    store: CheckpointStore
+    group: Group
+    display: Display
+
+    @property
+    def device(self) -> torch.device:
+        return self.group.device
+
+
 def run(
     config: RunConfig,
     folder: str | Path,
@@ -43,44 +69,71 @@ def run(
     overwrite: bool = False,
     device: str = "auto",
     display: Display | None = None,
-) -> RunRecord:
-    """Train and test every step of a recipe; everything lands in the run folder."""
-    folder, display = Path(folder), display or Display()
-    where = pick_device(device)
-    check_folder(folder, config, resume, overwrite)
-    data = build_data(config, display)
-    store = CheckpointStore(folder, identity(config))
-    seen = store.entries()
-    point = ResumePoint() if overwrite else store.resume_point(display.say)
-    starts = point.finished is None and point.inside is None
-    if starts and resume and folder.exists():
-        display.say(f"{folder} has no checkpoint to go on from: starting at the beginning.")
-    method = build_method(config, where, initial_weights=starts)
-    if (maps := method.saliency()) is not None:
-        data = data.with_saliency(Path(maps).expanduser())
-    with locked(folder):
-        if store.entries() != seen:  # while this process waited for the lock
-            raise UserError(f"Another process has just worked in {folder}: start the command again to go on.")
-        check_folder(folder, config, resume, overwrite)
-        clear_folder(folder, everything=overwrite)
-        open_folder(folder, config, data.manifest())
-        _check_records(folder, point.finished_step)
-        _run_steps(method, data, where, folder, store, point, display)
-    return read_run(folder)
+) -> RunRecord | None:
+    """Train and test every step of a recipe; everything lands in the run folder.
+
+    Of several processes the first alone reads and writes that folder; the others return None.
+    """
+    with joined(device) as group:
+        display = (display or Display()) if group.first else Display(quiet=True)
+        folder = Path(folder)
+        site = Site(folder, CheckpointStore(folder, identity(config)), group, display)
+        if group.first:
+            resume, overwrite = after_restart(folder, resume, overwrite)
+            check_folder(folder, config, resume, overwrite)
+        with group.node_first():
+            data = build_data(config, display, group)
+        seen = site.store.entries()
+        point = _resume_point(site, resume, overwrite)
+        with group.node_first():
+            method = build_method(config, group.device, initial_weights=point.at_start)
+        if (maps := method.saliency()) is not None:
+            data = data.with_saliency(Path(maps).expanduser())
+        manifest = _same_manifest(data, group)
+        if not group.first:
+            _run_steps(method, data, site, point)
+            return None
+        with locked(folder):
+            if site.store.entries() != seen:  # while this process waited for the lock
+                raise UserError(
+                    f"Another process has just worked in {folder}: start the command again to go on."
+                )
+            check_folder(folder, config, resume, overwrite)
+            clear_folder(folder, everything=overwrite)
+            note_launch(folder)
+            open_folder(folder, config, manifest)
+            _check_records(folder, point.finished_step)
+            _run_steps(method, data, site, point)
+            forget_launch(folder)
+        return read_run(folder)
 
 
-def _run_steps(
-    method: Method,
-    data: Data,
-    device: torch.device,
-    folder: Path,
-    store: CheckpointStore,
-    point: ResumePoint,
-    display: Display,
-) -> None:
+def _resume_point(site: Site, resume: bool, overwrite: bool) -> ResumePoint:
+    """Where the first process can go on, for all: others may not see its disk, or not yet what is new."""
+    point = ResumePoint()
+    if site.group.first and not overwrite:
+        point = site.store.resume_point(site.display.say)
+        if resume and point.at_start and site.folder.exists():
+            site.display.say(f"{site.folder} has no checkpoint to go on from: starting at the beginning.")
+    return ResumePoint(**site.group.from_first(vars(point)))
+
+
+def _same_manifest(data: Data, group: Group) -> dict[str, Any]:
+    """The manifest, if all processes have found the same images."""
+    manifest = data.manifest()
+    if group.from_first(manifest["hash"]) != manifest["hash"]:
+        raise UserError(
+            f"Process {group.rank} on {platform.node()} finds other training images than the first process:"
+            " all nodes need the same data."
+        )
+    return manifest
+
+
+def _run_steps(method: Method, data: Data, site: Site, point: ResumePoint) -> None:
     """Go on from a checkpoint, or begin."""
     last = point.inside or point.finished or {}
-    log = LossLog(folder / "log.jsonl", keep_bytes=last.get("log_bytes", 0))
+    path = site.folder / "log.jsonl"
+    log = LossLog(path, keep_bytes=last.get("log_bytes", 0)) if site.group.first else None
     try:
         for step in data.scenario:
             seed_all(derive_seed(data.config.train.seed, step.index))
@@ -88,15 +141,17 @@ def _run_steps(
             if step.index < point.finished_step:
                 continue
             if step.index == point.finished_step:
-                load_strictly(method, point.finished["method"], store.path(step.index))
+                load_strictly(method, point.finished["method"], site.store.path(step.index))
                 outcome = point.finished["outcome"]
             else:
                 inside = point.inside if step.index == point.finished_step + 1 else None
-                outcome = _train(method, data, step, device, folder, log, store, display, inside)
-            if not (folder / "steps" / f"{step.index}.json").is_file() or step.index > point.finished_step:
-                _record(method, data, step, device, folder, outcome, display)
+                outcome = _train(method, data, step, site, log, inside)
+            record = site.folder / "steps" / f"{step.index}.json"
+            if step.index > point.finished_step or site.group.any(site.group.first and not record.is_file()):
+                _record(method, data, step, site, outcome)
     finally:
-        log.close()
+        if log is not None:
+            log.close()
 
 
 def _check_records(folder: Path, finished: int) -> None:
@@ -111,15 +166,12 @@ def _train(
     method: Method,
     data: Data,
     step: Step,
-    device: torch.device,
-    folder: Path,
-    log: LossLog,
-    store: CheckpointStore,
-    display: Display,
+    site: Site,
+    log: LossLog | None,
     inside: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Train one step from its beginning or from a moment inside it; returns what its record needs."""
-    config = data.config
+    config, device, group = data.config, site.device, site.group
     reset_peak_memory(device)
     method.model.norm_frozen = config.train.norm == "frozen" and not step.first
     method.train()  # a run that goes on comes here from a test, a resumed one does not
@@ -127,56 +179,63 @@ def _train(
     context = StepContext(step, data.one_pass(step.index, device), device, generator)
     with autocast(device, config.train.precision):  # as in training
         method.begin_step(context)
-    session = Session.start(method, step, config.optim, config.train, device, generator)
+    session = Session.start(method, step, config.optim, config.train, device, generator, group)
     if inside is not None:
         session.load_state_dict(inside)
     batches = data.train_batches(step.index, device, session.iteration, _replay(method))
-    watch = _watcher(method, data, step, device, folder) if config.eval.every else None
-    with display.bar(_title(data, step), len(batches.plan)) as bar:
+    watch = _watcher(method, data, step, site) if config.eval.every else None
+    with site.display.bar(_title(data, step), len(batches.plan)) as bar:
         bar.update(session.iteration)
-        losses = train_step(session, step, batches, config.optim, config.train, log, store, bar, watch)
+        losses = train_step(session, step, batches, config.optim, config.train, log, site.store, bar, watch)
+    group.share_norm(method)
     method.end_step(context)
     outcome = {"losses": losses, "seconds": session.seconds, "peak_memory": peak_memory(device)}
-    store.save_finished(
-        step.index, {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
-    )
+    if log is not None:
+        tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
+        site.store.save_finished(step.index, tree)
     return outcome
 
 
-def _watcher(
-    method: Method, data: Data, step: Step, device: torch.device, folder: Path
-) -> Callable[[int], None]:
+def _watcher(method: Method, data: Data, step: Step, site: Site) -> Callable[[int], None]:
     """Tests the method every few epochs of a step, by every strategy, and after the last one."""
     config = data.config
 
     def watch(epoch: int) -> None:
         if epoch % config.eval.every and epoch != config.train.epochs_of(step.index):
             return
-        batches = data.test_batches(step.index, device)
+        site.group.share_norm(method)
+        batches = data.test_batches(step.index, site.device)
         found = evaluate_by(method, method.strategies, batches, step.num_channels, config.train.precision)
         confusions = {name: tuple(map(tuple, matrix.tolist())) for name, matrix in found.items()}
-        TrajectoryRecord(step.index, epoch, len(data.scenario.groups[0]), confusions).write(folder)
+        if site.group.first:
+            record = TrajectoryRecord(step.index, epoch, len(data.scenario.groups[0]), confusions)
+            record.write(site.folder)
 
     return watch
 
 
-def _record(
+def _record(method: Method, data: Data, step: Step, site: Site, outcome: dict[str, Any]) -> None:
+    """Test a finished step and write its record and its pictures."""
+    began = time.monotonic()
+    batches = data.test_batches(step.index, site.device)
+    with site.display.bar(f"{_title(data, step)} test", len(batches.data)) as bar:
+        confusion = evaluate(method, batches, step.num_channels, data.config.train.precision, bar)
+    seconds = {"train": round(outcome["seconds"], 3), "eval": round(time.monotonic() - began, 3)}
+    if site.group.first:
+        _pictures(method, data, step, site)
+        _write_record(method, data, step, site, outcome, confusion, seconds)
+
+
+def _write_record(
     method: Method,
     data: Data,
     step: Step,
-    device: torch.device,
-    folder: Path,
+    site: Site,
     outcome: dict[str, Any],
-    display: Display,
+    confusion: np.ndarray,
+    seconds: dict[str, float],
 ) -> None:
-    """Test a finished step and write its record and its pictures."""
-    config, scenario = data.config, data.scenario
-    began = time.monotonic()
-    batches = data.test_batches(step.index, device)
-    with display.bar(f"{_title(data, step)} test", len(batches.data)) as bar:
-        confusion = evaluate(method, batches, step.num_channels, config.train.precision, bar)
-    tested = time.monotonic() - began
-    _pictures(method, data, step, device, folder)
+    config, scenario, folder = data.config, data.scenario, site.folder
     images = {"train": len(data.train_images[step.index]), "test": len(data.test_images[step.index])}
     if (replay := _replay(method)) is not None:
         images["memory"] = len(data.memory(step.index, replay.size))
@@ -193,10 +252,10 @@ def _record(
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         policy={"mode": scenario.mode, "void": scenario.void, "future": scenario.future},
         seed=config.train.seed,
-        versions=versions(device),
+        versions=versions(site.device, site.group.size),
         recipe_hash=recipe_hash(config),
         losses=outcome["losses"],
-        seconds={"train": round(outcome["seconds"], 3), "eval": round(tested, 3)},
+        seconds=seconds,
         peak_memory=outcome["peak_memory"],
         images=images,
         parameters={
@@ -208,7 +267,7 @@ def _record(
     scores = step_scores(confusion, len(scenario.groups[0]))
     shown = {"old": scores.old, "new": scores.new, "all": scores.all}
     means = ", ".join(f"{name} {100 * value:.1f}" for name, value in shown.items() if not math.isnan(value))
-    display.say(f"{_title(data, step)}: mIoU {means} after {outcome['seconds']:.0f} s of training")
+    site.display.say(f"{_title(data, step)}: mIoU {means} after {outcome['seconds']:.0f} s of training")
 
 
 def _replay(method: Method) -> MemoryConfig | None:
@@ -221,13 +280,13 @@ def _title(data: Data, step: Step) -> str:
     return f"{Path(data.config.method.name).stem} step {step.index}/{len(data.scenario) - 1}"
 
 
-def _pictures(method: Method, data: Data, step: Step, device: torch.device, folder: Path) -> None:
+def _pictures(method: Method, data: Data, step: Step, site: Site) -> None:
     count = data.config.eval.samples
     if count == 0:
         return
     scenario = data.scenario
     chosen = choose_samples(scenario, data.test_present, data.test_images[-1], count)
-    batch = data.sample_batch(chosen, device)
-    if not (folder / "samples" / "index.json").is_file():
-        write_inputs(folder / "samples", batch, scenario.channel_names(scenario[-1]))
-    write_predictions(folder / "samples", method, batch, step.index)
+    batch, folder = data.sample_batch(chosen, site.device), site.folder / "samples"
+    if not (folder / "index.json").is_file():
+        write_inputs(folder, batch, scenario.channel_names(scenario[-1]))
+    write_predictions(folder, method, batch, step.index)

@@ -15,13 +15,22 @@ from torch import Tensor, nn
 
 from segue.core.config import OptimConfig, TrainConfig
 from segue.core.errors import UserError
+from segue.core.launch import this_launch
 from segue.core.scenario import Step
 from segue.data.steps import Batch, Batches
 from segue.engine.checkpoint import CheckpointStore, load_strictly
 from segue.engine.log import BadLoss, LossLog, LossMeter
 from segue.engine.optim import build_optimizer, set_learning_rate
+from segue.engine.processes import ALONE, Group
 from segue.engine.progress import Bar
-from segue.engine.runtime import autocast, device_random_state, restore_device_random_state
+from segue.engine.runtime import (
+    autocast,
+    derive_seed,
+    device_random_state,
+    restore_device_random_state,
+    seed_iteration,
+)
+from segue.losses.processes import sum_over_processes
 from segue.methods.base import Method
 
 
@@ -34,10 +43,13 @@ class Session:
     """The moving parts of a step in training; `state_dict` is what a checkpoint inside the step holds."""
 
     method: Method
+    module: nn.Module
+    """the method, or what stands around it to average gradients over processes"""
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     generator: torch.Generator
     device: torch.device
+    group: Group = ALONE
     iteration: int = 0
     seconds: float = 0.0
     recent: LossMeter = field(default_factory=LossMeter)
@@ -45,9 +57,10 @@ class Session:
 
     @classmethod
     def start(cls, method: Method, step: Step, optim: OptimConfig, train: TrainConfig, device: torch.device,
-              generator: torch.Generator) -> Session:  # fmt: skip
+              generator: torch.Generator, group: Group = ALONE) -> Session:  # fmt: skip
         scaler = torch.amp.GradScaler(device.type, enabled=train.precision == "fp16")
-        return cls(method, build_optimizer(method, optim, step), scaler, generator, device)
+        optimizer = build_optimizer(method, optim, step)
+        return cls(method, group.wrap(method), optimizer, scaler, generator, device, group)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -62,6 +75,14 @@ class Session:
             "recent": self.recent.state_dict(),
             "epoch": self.epoch.state_dict(),
         }
+
+    def count(self, terms: dict[str, Tensor], per_epoch: int) -> None:
+        """Take in the loss terms of an iteration that is done."""
+        if self.iteration % per_epoch == 0:
+            self.epoch.reset()
+        self.recent.add(terms)
+        self.epoch.add(terms)
+        self.iteration += 1
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         load_strictly(self.method, state["method"], "the checkpoint inside the step")
@@ -81,16 +102,17 @@ def train_step(
     batches: Batches,
     optim: OptimConfig,
     config: TrainConfig,
-    log: LossLog,
+    log: LossLog | None,
     store: CheckpointStore,
     bar: Bar,
     after_epoch: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
     """Train to the end of the step; returns the mean loss terms of its last epoch.
 
-    `after_epoch` may look at the method (not change it); its time is not counted.
+    `after_epoch` may look at the method (not change it); its time is not counted. All processes do the same,
+    but the first alone has a log and saves.
     """
-    total, per_epoch = len(batches.plan), batches.plan.per_epoch
+    group, total, per_epoch = session.group, len(batches.plan), batches.plan.per_epoch
     began = saved = time.monotonic()
     spent, images = session.seconds, 0
     session.method.train()
@@ -104,29 +126,33 @@ def train_step(
         try:
             for batch in batches:
                 set_learning_rate(session.optimizer, session.iteration, total, optim.poly_power)
+                if group.size > 1:  # checkpoints hold the random state of the first process only
+                    numbers = config.seed, step.index, session.iteration, group.rank
+                    seed_iteration(session.device, derive_seed(*numbers))
                 terms = update(session, batch, optim.clip, config)
-                if session.iteration % per_epoch == 0:
-                    session.epoch.reset()
-                session.recent.add(terms)
-                session.epoch.add(terms)
-                session.iteration += 1
-                images += len(batch)
+                session.count(terms, per_epoch)
+                images += batch.total
                 now = time.monotonic()
                 session.seconds = spent + now - began
                 if bar.due:
                     speed = images / (now - began)
                     bar.update(session.iteration, _status(session.recent.means(), speed))
                 if session.iteration % config.log_every == 0 or session.iteration == total:
-                    log.write(_log_line(session, step, per_epoch))
+                    line = _log_line(session, step, per_epoch)
+                    if log is not None:
+                        log.write(line)
                     session.recent.reset()
                 if after_epoch is not None and session.iteration % per_epoch == 0:
                     after_epoch(session.iteration // per_epoch)
                     session.method.train()
                     began += time.monotonic() - now
-                if stop.is_set() or (now - saved >= config.save_seconds and session.iteration < total):
+                stopping = group.any(stop.is_set())
+                due = now - saved >= config.save_seconds and session.iteration < total
+                if group.first and (stopping or due):
                     save()
                     saved = time.monotonic()
-                if stop.is_set():
+                if stopping:
+                    group.wait()  # torchrun ends all when the first one ends, even one that saves
                     raise Interrupted
             check_weights(session.method)
             return session.epoch.means()
@@ -135,17 +161,21 @@ def train_step(
 
 
 def update(session: Session, batch: Batch, clip: float | None, config: TrainConfig) -> dict[str, Tensor]:
-    """One optimiser update; returns the loss terms, averaged over the parts of the batch."""
+    """One optimiser update; returns the loss terms, averaged over the parts of the batch.
+
+    Each part's gradients are averaged over the processes, weighted by what each has of the whole batch.
+    """
     terms: dict[str, Tensor] = {}
+    processes = batch.share.processes
     for part in batch.split(config.accumulate):
-        share = len(part) / len(batch)
+        share = len(part) / batch.total
         with autocast(session.device, config.precision):
-            losses = session.method(part)
+            losses = session.module(part)
             if not losses or not isinstance(losses, dict):
                 raise UserError(
                     f"losses() of {type(session.method).__name__} returns no dict of named terms."
                 )
-        session.scaler.scale(sum(losses.values()) * share).backward()
+        session.scaler.scale(sum(losses.values()) * (share * processes)).backward()
         for name, value in losses.items():
             terms[name] = terms.get(name, 0.0) + value.detach() * share
     session.scaler.unscale_(session.optimizer)
@@ -158,6 +188,9 @@ def update(session: Session, batch: Batch, clip: float | None, config: TrainConf
     session.scaler.step(session.optimizer)
     session.scaler.update()
     session.optimizer.zero_grad(set_to_none=True)
+    if processes > 1:
+        summed = sum_over_processes(torch.stack([value.to(session.device) for value in terms.values()]))
+        terms = dict(zip(terms, summed, strict=True))
     return terms
 
 
@@ -202,7 +235,8 @@ def _status(means: dict[str, float], images_per_second: float) -> str:
 def _interrupts() -> Iterator[threading.Event]:
     """Set an event on the first Ctrl-C or SIGTERM; a second one takes its usual course.
 
-    A signal that is ignored stays ignored: a run beside others hears of Ctrl-C from its parent.
+    A signal that is ignored stays ignored: a run beside others hears of Ctrl-C from its parent. torchrun
+    passes on a signal that the process may have got itself, and kills what does not end in time.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -213,8 +247,9 @@ def _interrupts() -> Iterator[threading.Event]:
 
     def request(*_: Any) -> None:
         stop.set()
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        if not this_launch().by_torchrun:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
     for number in previous:
         signal.signal(number, request)

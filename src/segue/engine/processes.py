@@ -1,0 +1,179 @@
+"""A run by several processes, as torchrun starts them: each has its share of every batch, the first writes.
+
+All hold the same weights. Gradients are averaged by DistributedDataParallel; what decides the course of a run
+(where it goes on, when it stops) is agreed upon here. Small things go through the CPU (Gloo) on GPUs too, so
+that no process waits for its device. Without torchrun there is no process group and nothing of this happens.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from timm.layers import BatchNormAct2d, SyncBatchNormAct
+from torch import nn
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from segue.core.errors import UserError
+from segue.core.launch import this_launch
+from segue.data.steps import Share
+from segue.engine.checkpoint import put_together, take_apart
+from segue.engine.runtime import pick_device
+
+BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
+PATIENCE = timedelta(hours=1)
+"""how long processes wait for one that reads all masks or writes; one that is gone is noticed at once"""
+SYNCED = {nn.BatchNorm2d: nn.SyncBatchNorm, BatchNormAct2d: SyncBatchNormAct}
+
+
+class LostProcess(Exception):
+    """Another process of the run is gone, so that this one cannot go on."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of a run, as one of them sees them."""
+
+    device: torch.device
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that reads and writes the run folder and talks."""
+        return self.rank == 0
+
+    @property
+    def share(self) -> Share:
+        return Share(self.rank, self.size)
+
+    @property
+    def syncs_norm(self) -> bool:
+        """Whether batch norm sees the batches of all processes as one, which PyTorch can on CUDA only."""
+        return self.size > 1 and self.device.type == "cuda"
+
+    def any(self, flag: bool) -> bool:
+        """Whether a flag is set in any process. All have to ask, and wait for each other."""
+        if self.size == 1:
+            return flag
+        flags = torch.tensor(int(flag))
+        dist.all_reduce(flags, dist.ReduceOp.MAX)
+        return bool(flags)
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        self.any(False)
+
+    @contextmanager
+    def node_first(self) -> Iterator[None]:
+        """The first process of each node goes first, so that the others find what it has put into a cache."""
+        if self.local_rank:
+            self.wait()
+        yield
+        if not self.local_rank:
+            self.wait()
+
+    def from_first(self, tree: Any) -> Any:
+        """What the first process has: nested dicts and lists of tensors, numbers and strings."""
+        if self.size == 1:
+            return tree
+        skeleton, tensors = take_apart(tree if self.first else None)
+        kinds = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+        told = [skeleton, kinds]
+        dist.broadcast_object_list(told, device=torch.device("cpu"))
+        skeleton, kinds = told
+        for name, (shape, dtype) in kinds.items():
+            tensor = tensors.setdefault(name, torch.empty(shape, dtype=dtype))
+            if tensor.numel():
+                dist.broadcast(tensor.view(-1).view(torch.uint8), 0)  # Gloo does not know every type
+        return put_together(skeleton, tensors)
+
+    def wrap(self, method: nn.Module) -> nn.Module:
+        """What is called for the losses, so that gradients are averaged over the processes.
+
+        Parameters may be unused in an iteration, and keep no gradient then. Buffers are equal anyway, except
+        for the statistics of batch norm; `share_norm` is for those.
+        """
+        if self.size == 1:
+            return method
+        if self.syncs_norm:
+            sync_norm(method)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # newer versions have a new name for the first
+            return DistributedDataParallel(method, broadcast_buffers=False, find_unused_parameters=True)
+
+    def share_norm(self, method: nn.Module) -> None:
+        """The statistics of batch norm become those of the first process, whose checkpoints hold them."""
+        if self.size > 1:
+            for module in method.modules():
+                if isinstance(module, _BatchNorm):
+                    for statistic in module.buffers(recurse=False):
+                        dist.broadcast(statistic, 0)
+
+
+ALONE = Group(torch.device("cpu"))
+
+
+@contextmanager
+def joined(device: str = "auto") -> Iterator[Group]:
+    """Meet the other processes if torchrun has started this one among several."""
+    launch, chosen = this_launch(), pick_device(device)
+    if launch.size == 1:
+        yield Group(chosen)
+        return
+    if chosen.type not in BACKENDS:
+        raise UserError(
+            f"Several processes work on CUDA or CPUs, not on '{chosen.type}': choose --device cpu."
+        )
+    if chosen.type == "cuda":
+        chosen = _own_gpu(chosen, launch.local_rank)
+    with lost_is_told():
+        store, _, _ = next(rendezvous("env://", launch.rank, launch.size, timeout=PATIENCE))
+        # torchrun keeps its store when it starts again, with the addresses of processes that are gone
+        store = dist.PrefixStore(f"segue {launch.restarts}", store)
+        dist.init_process_group(BACKENDS[chosen.type], None, PATIENCE, launch.size, launch.rank, store)
+        group = Group(chosen, launch.rank, launch.size, launch.local_rank)
+        yield group
+        group.wait()
+    dist.destroy_process_group()  # not after an error: it may wait for processes that do not come
+
+
+def _own_gpu(device: torch.device, local_rank: int) -> torch.device:
+    if device.index is not None:
+        raise UserError(f"Several processes take one GPU each: say --device cuda, not {device}.")
+    if local_rank >= torch.cuda.device_count():
+        raise UserError(
+            f"Process {local_rank} of this machine has no GPU of its own: there are"
+            f" {torch.cuda.device_count()}. Start fewer with --nproc-per-node, or choose --device cpu."
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+@contextmanager
+def lost_is_told() -> Iterator[None]:
+    """What the back ends say when a process is gone, as one kind of error."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
+            reason = str(error).splitlines()[0].rpartition("] ")[2]  # without the place in PyTorch's source
+            raise LostProcess(f"Another process is gone, this one ends too ({reason})") from error
+        raise
+
+
+def sync_norm(method: nn.Module) -> None:
+    """Every batch norm becomes one over all processes. In its place: others hold references to it."""
+    for module in method.modules():
+        if type(module) in SYNCED:
+            module.__class__ = SYNCED[type(module)]
+            module.process_group = None

@@ -1,0 +1,237 @@
+"""Several processes train as one does: the same losses, confusion matrices and weights; the first writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from several import Several, open_server, torchrun
+from tiny_runs import (
+    arguments,
+    assert_equal_runs,
+    checkpoints,
+    files,
+    log_lines,
+    quiet_run,
+    recipe,
+    run_until,
+    weights,
+)
+
+PATIENCE = 300.0
+LEARNS = (
+    "train.epochs=30",
+    "train.log_every=1",
+    "train.workers=0",
+    "optim.lr_first=0.3",
+    "train.save_seconds=99",
+)
+"""long enough for a first step that predicts more than background"""
+ODD = ("train.batch_size=9", "train.accumulate=2", "eval.every=2")
+"""parts of 5 and 4 images, which processes share as 3 and 2, and as 2 and 2"""
+SLOW = pytest.mark.slow
+
+STUMBLES = """
+import os
+from dataclasses import dataclass
+from segue.core.errors import UserError
+from segue.losses import cross_entropy
+from segue.methods.base import About, Method
+
+@dataclass(frozen=True)
+class Config:
+    ranks: tuple[str, ...] = ()
+
+class Stumbles(Method):
+    '''Fails in some of the processes.'''
+    Config = Config
+    about = About("stumbles", "a test", 2020)
+
+    def begin_step(self, ctx):
+        pass
+
+    def losses(self, batch):
+        if os.environ["RANK"] in self.config.ranks:
+            raise UserError("This image is bad.")
+        return {"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}
+
+METHOD = Stumbles
+"""
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
+    home = tmp_path_factory.mktemp("several")
+    with open_server(home) as server:
+        yield Several(server, home)
+        server.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The folder of a run by this process alone, made once. Not to be changed: copy it."""
+    home = tmp_path_factory.mktemp("one")
+
+    def folder(method: str, *words: str) -> Path:
+        path = home / "-".join((method, *words)).replace("=", "")
+        if not path.exists():
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("SEGUE_CACHE", str(home / "cache"))
+                quiet_run(recipe(method, *LEARNS, *words), path)
+        return path
+
+    return folder
+
+
+def forget_last_step(folder: Path, copy: Path) -> None:
+    """A copy of a run that goes on after step 0: there batch norm learns, in which processes differ."""
+    shutil.copytree(folder, copy)
+    (copy / "checkpoints" / "step1.safetensors").unlink()
+    for file in (copy / "steps" / "1.json", *(copy / "trajectory").glob("1-*.json")):
+        file.unlink()
+
+
+def record(folder: Path, name: str = "steps/1.json") -> dict:
+    return json.loads((folder / name).read_text())
+
+
+def assert_trained_alike(ours: Path, theirs: Path) -> None:
+    """The same up to rounding."""
+    assert len(log_lines(ours)) == len(log_lines(theirs))
+    for line, other in zip(log_lines(ours), log_lines(theirs), strict=True):
+        assert line["losses"] == pytest.approx(other["losses"], rel=1e-5, abs=1e-9)
+        assert line | {"losses": {}} == other | {"losses": {}}
+    assert record(ours)["losses"] == pytest.approx(record(theirs)["losses"], rel=1e-5, abs=1e-9)
+    assert record(ours)["confusion"] == record(theirs)["confusion"]
+    for name, value in weights(theirs, 1).items():
+        torch.testing.assert_close(weights(ours, 1)[name], value, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("caf", ODD),
+        ("plop", ()),
+        ("ewc", ()),
+        pytest.param("mib", (), marks=SLOW),
+        pytest.param("caf", (), marks=SLOW),
+        pytest.param("rw", (), marks=SLOW),
+        pytest.param("dft", ("method.params.memory.size=6", "train.batch_size=9"), marks=SLOW),
+    ],
+)
+def test_two_processes_equal_one(method, words, several, one_process, tmp_path):
+    alone = one_process(method, *words)
+    seen = torch.tensor(record(alone)["confusion"]).sum(0)
+    assert (seen[:3] > 20).all(), f"all classes of step 0 are predicted: {seen}"
+    forget_last_step(alone, tmp_path / "two")
+    codes = several.run(*arguments(method, tmp_path / "two", *LEARNS, *words), "--resume")
+    assert codes == [0, 0], several.said(0) + several.said(1)
+    assert files(tmp_path / "two") == files(alone)
+    assert_trained_alike(tmp_path / "two", alone)
+    for name in files(alone):
+        if name.startswith("trajectory/1"):
+            assert record(tmp_path / "two", name) == record(alone, name)
+    assert record(tmp_path / "two")["versions"].pop("processes") == "2"
+    assert "processes" not in record(alone)["versions"]
+    assert "mIoU" in several.said(0) and "Records:" in several.said(0)
+    assert several.said(1) == "", "the first process alone talks"
+
+
+def test_another_number_of_processes_goes_on(several, one_process, tmp_path):
+    """One begins step 1, two go on, three end it."""
+    alone, folder = one_process("plop"), tmp_path / "run"
+    forget_last_step(alone, folder)
+    run_until(recipe("plop", *LEARNS), folder, 1)
+    numbers = several.start(*arguments("plop", folder, *LEARNS, "train.save_seconds=0"), "--resume")
+    wait_for(folder, "step1-00000003")
+    os.kill(numbers[1], signal.SIGTERM)  # to one of them: all stop
+    assert several.wait() == [130, 130], several.said(0) + several.said(1)
+    assert several.said(0).count("Stopped; all is saved.") == 1 and several.said(1) == ""
+    assert checkpoints(folder)[-1].startswith("step1-0000000")
+    assert several.run(*arguments("plop", folder, *LEARNS), "--resume", size=3) == [0, 0, 0], several.said(0)
+    assert_trained_alike(folder, alone)
+
+
+def wait_for(folder: Path, checkpoint: str) -> None:
+    give_up = time.monotonic() + PATIENCE
+    while not any(name >= checkpoint for name in checkpoints(folder) if name.startswith(checkpoint[:5])):
+        assert time.monotonic() < give_up, f"{checkpoint} did not appear"
+        time.sleep(0.001)
+
+
+def workers(agent: int) -> list[int]:
+    return [int(number) for number in Path(f"/proc/{agent}/task/{agent}/children").read_text().split()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes by /proc")
+@pytest.mark.parametrize(
+    "kills",
+    [
+        [("step0-00000003", 1)],  # where batch norm learns
+        pytest.param([("step0-00000005", 0), ("step1-00000002", 1), ("step1-00000004", 0)], marks=SLOW),
+    ],
+)
+def test_killed_worker_is_started_again_and_the_run_ends_the_same(kills, several, tmp_path):
+    words = ("train.workers=0", "train.epochs=4", "eval.every=2")
+    assert several.run(*arguments("caf", tmp_path / "straight", *words)) == [0, 0], several.said(0)
+    folder = tmp_path / "killed"
+    with torchrun(*arguments("caf", folder, *words), "--overwrite", restarts=3, home=tmp_path) as agent:
+        for checkpoint, place in kills:
+            wait_for(folder, checkpoint)
+            os.kill(workers(agent.pid)[place], signal.SIGKILL)
+        _, errors = agent.communicate(timeout=PATIENCE)
+    assert agent.returncode == 0, errors
+    assert "Traceback" not in errors
+    assert_equal_runs(folder, tmp_path / "straight")
+
+
+@SLOW
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_torchrun_has_saved(number, several, tmp_path):
+    words = ("train.workers=1", "train.epochs=4")
+    assert several.run(*arguments("caf", tmp_path / "straight", *words)) == [0, 0], several.said(0)
+    folder = tmp_path / "stopped"
+    with torchrun(*arguments("caf", folder, *words), home=tmp_path) as agent:
+        wait_for(folder, "step0-00000003")
+        agent.send_signal(number)
+        _, errors = agent.communicate(timeout=PATIENCE)
+    assert agent.returncode != 0
+    assert errors.count("Stopped; all is saved.") == 1, errors
+    assert "segue/" not in errors, "no traceback of ours"
+    assert several.run(*arguments("caf", folder, *words), "--resume") == [0, 0], several.said(0)
+    assert_equal_runs(folder, tmp_path / "straight")
+
+
+def test_what_all_processes_say_is_said_once(several, one_process, tmp_path):
+    words = arguments("caf", tmp_path / "run", "train.batch_size=3")
+    codes = several.run(*words)
+    assert codes[0] == 2 and several.said(0).startswith(
+        "error in process 0: 2 processes cannot share the batches"
+    )
+    assert "train.batch_size=3" in several.said(
+        0
+    ) and "each needs 2 at a time, for batch norm" in several.said(0)
+    assert not (tmp_path / "run").exists()
+    codes = several.run(*arguments("plop", one_process("plop"), *LEARNS))
+    assert codes[0] == 2 and "exists. Go on with --resume" in several.said(0)
+
+
+def test_error_of_one_process_ends_all(several, tmp_path):
+    method = tmp_path / "stumbles.py"
+    method.write_text(STUMBLES)
+    codes = several.run(*arguments(method, tmp_path / "run", "method.params.ranks=['1']"))
+    assert codes[1] == 2 and several.said(1) == "error in process 1: This image is bad.\n"
+    assert codes[0] == 1 and several.said(0).startswith("error in process 0: Another process is gone")
+    assert "Traceback" not in several.said(0)
+
+
+def test_other_commands_are_for_one_process(several, one_process):
+    codes = several.run("report", one_process("plop"))
+    assert codes == [2, 2] and "Several processes can train, but not report" in several.said(0)
