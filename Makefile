@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: demo test slow results lint format clean help
+.PHONY: demo test slow results bench lint format clean help
 
 help:
 	@echo "make demo    four methods on the embedded data set, a table and a page (a few minutes)"
 	@echo "make test    the test suite (a few minutes)"
 	@echo "make slow    the tests that train for minutes"
 	@echo "make results the pages of results, from the records; runs what is missing"
+	@echo "make bench   time and memory as ratios: tables, JSON and docs/performance.md (half an hour)"
 	@echo "make lint    style and format checks"
 	@echo "make format  format the code"
 
@@ -32,6 +33,13 @@ slow: $(STAMP)
 results: $(STAMP)
 	@$(BIN)/segue ablate all --on scenes --seeds 3 --out results/ablations --page docs/results-scenes.md
 	@$(BIN)/segue compare --on scenes --split 4-2 --seeds 3 --out results/compare --page docs/results-methods.md
+
+bench: $(STAMP)
+	@$(BIN)/segue bench losses --save results/bench-losses.json
+	@$(BIN)/segue bench step --save results/bench-step.json
+	@$(BIN)/segue bench plan --save results/bench-plan.json
+	@$(BIN)/segue bench data --images 20210 --save results/bench-data.json
+	@$(BIN)/segue bench page --save docs/performance.md
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

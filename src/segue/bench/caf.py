@@ -105,9 +105,11 @@ def bench_caf(
     return found
 
 
-def incremental_method(name: str, params: Mapping[str, Any], case: Case, device: torch.device) -> Session:
+def incremental_method(
+    name: str | type[Method], params: Mapping[str, Any], case: Case, device: torch.device
+) -> Session:
     """A method at the start of its second step, ready to be trained."""
-    kind = plugins.find("method", name)
+    kind = plugins.find("method", name) if isinstance(name, str) else name
     seed_all(0)
     method: Method = kind(validate(kind.Config, params, "method.params"), Segmenter(case.model))
     method = method.to(device, memory_format=torch.channels_last)

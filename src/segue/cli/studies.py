@@ -8,7 +8,19 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from segue.cli.options import ON, SPLIT, Device, ModeOption, Page, Seed, Seeds, SplitOption, Words, settings
+from segue.cli.options import (
+    ON,
+    SPLIT,
+    Device,
+    ModeOption,
+    Page,
+    Seed,
+    Seeds,
+    SplitOption,
+    Words,
+    settings,
+    tell,
+)
 from segue.core.errors import UserError
 
 
@@ -82,16 +94,18 @@ def run_comparison(
 
 def run_bench(
     what: Annotated[
-        Literal["caf", "methods", "data"],
+        Literal["losses", "step", "caf", "methods", "data", "plan", "page"],
         typer.Argument(
             metavar="WHAT",
-            help="caf: CAF against MiB and the plain network. methods: all against fine-tuning."
-            " data: reading against PIL and Python.",
+            help="losses: pixel losses against the plain way. step: an iteration against the bare network."
+            " caf: CAF against MiB and the plain network. methods: all against fine-tuning. data: reading"
+            " against PIL and Python. plan: planned memory against measured. page: docs/performance.md from"
+            " stored figures.",
         ),
     ],
     words: Words = None,
     case: Annotated[
-        str | None, typer.Option("--case", help="caf: resnet101 or small; both if not given.")
+        str | None, typer.Option("--case", help="caf, step: resnet101 or small; both if not given.")
     ] = None,
     methods: Annotated[
         str | None,
@@ -102,16 +116,19 @@ def run_bench(
     ] = None,
     rounds: Annotated[
         int | None,
-        typer.Option(
-            "--rounds", min=1, help="Measurements of each kind: 5 for caf, 15 for methods, 3 for data."
-        ),
+        typer.Option("--rounds", min=1, help="Measurements of each kind: 5; methods 15, data and plan 3."),
     ] = None,
     save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="methods, data: write the figures as JSON.")
+        Path | None,
+        typer.Option("--save", metavar="FILE", help="Write the figures as JSON (not caf); page: the page."),
     ] = None,
     device: Device = "auto",
 ) -> None:
     """Measure time and memory, as ratios from one run.
+
+    segue bench losses
+
+    segue bench step --case small
 
     segue bench caf --case small method.params.layer.bottleneck=4
 
@@ -119,11 +136,19 @@ def run_bench(
 
     segue bench data --images 20210
     """
-    options = {"--case": case, "KEY=VALUE": words, "--methods": methods, "--save": save, "--images": images}
-    own = {"caf": ("--case", "KEY=VALUE"), "methods": ("--methods", "--save"), "data": ("--save", "--images")}
-    if said := [name for name, value in options.items() if value and name not in own[what]]:
+    given = {"--case": case, "KEY=VALUE": words, "--methods": methods, "--images": images}
+    given |= {"--save": save, "--rounds": rounds}
+    if said := [name for name, value in given.items() if value and name not in BENCHES[what]]:
         raise UserError(f"{said[0]} does not go with 'segue bench {what}'.")
-    if what == "data":
+    if what == "losses":
+        from segue.bench.losses import bench_losses
+
+        bench_losses(rounds or 5, device, save)
+    elif what == "step":
+        from segue.bench.step import bench_step
+
+        bench_step(_networks(case), rounds or 5, device, save)
+    elif what == "data":
         from segue.bench.data import bench_data
 
         bench_data(images, rounds or 3, device=device, save=save)
@@ -132,12 +157,41 @@ def run_bench(
 
         names = [name.strip() for name in (methods or "all").split(",")]
         bench_methods(names, rounds or 15, save, device)
-    else:
-        from segue.bench.caf import CASES, bench_caf
+    elif what == "plan":
+        from segue.bench.plan import bench_plan
 
-        if case is not None and case not in CASES:
-            raise UserError(f"There is no case '{case}': choose {' or '.join(CASES)}.")
-        bench_caf([case] if case else list(CASES), words or [], rounds or 5, device)
+        bench_plan(rounds or 3, device, save)
+    elif what == "page":
+        from segue.report.performance import write_performance
+
+        page = save or Path("docs/performance.md")
+        write_performance(Path("results"), page)
+        tell(f"Page: {page}")
+    else:
+        from segue.bench.caf import bench_caf
+
+        bench_caf(_networks(case), words or [], rounds or 5, device)
+
+
+BENCHES = {
+    "losses": {"--save", "--rounds"},
+    "step": {"--case", "--save", "--rounds"},
+    "caf": {"--case", "KEY=VALUE", "--rounds"},
+    "methods": {"--methods", "--save", "--rounds"},
+    "data": {"--save", "--images", "--rounds"},
+    "plan": {"--save", "--rounds"},
+    "page": {"--save"},
+}
+"""what goes with each"""
+
+
+def _networks(case: str | None) -> list[str]:
+    """The networks to measure."""
+    from segue.bench.caf import CASES
+
+    if case is not None and case not in CASES:
+        raise UserError(f"There is no case '{case}': choose {' or '.join(CASES)}.")
+    return [case] if case else list(CASES)
 
 
 def list_things(
