@@ -47,9 +47,11 @@ def uncertainty(old_logits_BOHW: Tensor, num_channels: int, dim: int = 1) -> Ten
 
 def _answers(old_logits_BOhw: Tensor, size: tuple[int, int], num_channels: int) -> tuple[Tensor, Tensor]:
     """What the teacher takes each pixel for, and how unsure it is."""
-    return pixel_answers(
-        old_logits_BOhw, size, lambda z_NROW: (z_NROW.argmax(2), uncertainty(z_NROW, num_channels, dim=2))
-    )
+
+    def answer(z_NROW: Tensor) -> tuple[Tensor, Tensor]:
+        return z_NROW.max(2)[1], uncertainty(z_NROW, num_channels, dim=2)  # argmax is eight times slower
+
+    return pixel_answers(old_logits_BOhw, size, answer)
 
 
 def count_uncertainty(
