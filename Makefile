@@ -37,6 +37,7 @@ results: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/segue bench losses --save results/bench-losses.json
 	@$(BIN)/segue bench step --save results/bench-step.json
+	@$(BIN)/segue bench caf --save results/bench-caf.json
 	@$(BIN)/segue bench plan --save results/bench-plan.json
 	@$(BIN)/segue bench data --images 20210 --save results/bench-data.json
 	@$(BIN)/segue bench page --save docs/performance.md

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,15 +20,17 @@ from segue.core import plugins
 from segue.core.classes import ClassTable
 from segue.core.config import ModelConfig, OptimConfig, TrainConfig, merge, validate
 from segue.core.errors import UserError
+from segue.core.records import write_json
 from segue.core.scenario import Scenario, make_scenario
 from segue.data.steps import Batch
 from segue.engine.progress import Display
 from segue.engine.recipe import resolve
-from segue.engine.runtime import peak_memory, pick_device, reset_peak_memory, seed_all
+from segue.engine.runtime import peak_memory, pick_device, reset_peak_memory, seed_all, versions
 from segue.engine.train import Session, update
 from segue.methods.base import Method, StepContext
 from segue.models.segmenter import Segmenter
 
+FORMAT = "segue-bench-caf-1"
 OPTIM = OptimConfig(lr_first=1e-3, lr_next=1e-3)
 
 
@@ -79,9 +82,10 @@ def bench_caf(
     words: Sequence[str] = (),
     rounds: int = 5,
     device: str = "auto",
+    save: Path | None = None,
     console: Console | None = None,
 ) -> dict[str, list[Measured]]:
-    """Measure the named cases and show one table; `words` change the settings of CAF."""
+    """Measure the named cases, show one table, and keep it as JSON; `words` change the settings of CAF."""
     console, where = console or Console(), pick_device(device)
     if strange := [word for word in words if not word.startswith("method.params.")]:
         raise UserError(f"'{strange[0]}' has no effect here: only method.params.KEY=VALUE changes CAF.")
@@ -102,6 +106,11 @@ def bench_caf(
             found[name].append(Measured("peak memory of training", plain, ours, ours / plain, "MiB"))
             bar.update(5)
     console.print(_table(found, where))
+    if save is not None:
+        cases = {CASES[name].about: [asdict(row) for row in rows] for name, rows in found.items()}
+        write_json(
+            save, {"format": FORMAT, "words": list(words), "versions": versions(where), "cases": cases}
+        )
     return found
 
 

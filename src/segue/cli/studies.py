@@ -120,7 +120,7 @@ def run_bench(
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option("--save", metavar="FILE", help="Write the figures as JSON (not caf); page: the page."),
+        typer.Option("--save", metavar="FILE", help="Write the figures as JSON; page: the page."),
     ] = None,
     device: Device = "auto",
 ) -> None:
@@ -170,13 +170,13 @@ def run_bench(
     else:
         from segue.bench.caf import bench_caf
 
-        bench_caf(_networks(case), words or [], rounds or 5, device)
+        bench_caf(_networks(case), words or [], rounds or 5, device, save)
 
 
 BENCHES = {
     "losses": {"--save", "--rounds"},
     "step": {"--case", "--save", "--rounds"},
-    "caf": {"--case", "KEY=VALUE", "--rounds"},
+    "caf": {"--case", "KEY=VALUE", "--save", "--rounds"},
     "methods": {"--methods", "--save", "--rounds"},
     "data": {"--save", "--images", "--rounds"},
     "plan": {"--save", "--rounds"},

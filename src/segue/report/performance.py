@@ -114,6 +114,23 @@ def _step(record: Record) -> list[str]:
 MEMORY = ("floor", "mib plain", "mib", "caf fused", "caf checkpointed")
 
 
+def _caf(record: Record) -> list[str]:
+    rows = [
+        [about, row["what"], *(f"{row[side]:.{digits}f} {row['unit']}" for side in ("plain", "ours")),
+         f"**{row['ratio']:.2f}**"]
+        for about, cases in record["cases"].items()
+        for row in cases
+        for digits in [0 if row["unit"] == "MiB" else 3]
+    ]  # fmt: skip
+    return [
+        *_section("CAF against MiB", record, "caf"),
+        "",
+        "Both as they are here: the ratio is the price of CAF alone. Memory is that of the whole process.",
+        "",
+        *_table(["network", "what", "MiB", "CAF", "ratio"], rows),
+    ]
+
+
 def _plan(record: Record) -> list[str]:
     rows = [
         [
@@ -158,6 +175,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
 SECTIONS: dict[str, Callable[[Record], list[str]]] = {
     "losses": _losses,
     "step": _step,
+    "caf": _caf,
     "plan": _plan,
     "data": _data,
 }
