@@ -32,7 +32,9 @@ class LossMeter:
         """Means so far; raises `BadLoss` if a term is not finite."""
         if not self.sums:
             return {}
-        values = (torch.stack([self.sums[name].cpu().double() for name in self.sums]) / self.count).tolist()
+        device = next(iter(self.sums.values())).device
+        sums = torch.stack([value.to(device) for value in self.sums.values()]).cpu()  # one wait for all terms
+        values = (sums.double() / self.count).tolist()
         for name, value in zip(self.sums, values, strict=True):
             if not math.isfinite(value):
                 raise BadLoss(name, value)
