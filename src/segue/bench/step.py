@@ -85,7 +85,8 @@ def bench_step(
         for done, (name, case) in enumerate(chosen):
             rows.append(_row(name, case, rounds, device))
             bar.update(done + 1)
-    console.print(_table(rows, where))
+    for name in names:
+        console.print(_table([row for row in rows if row.network == name], where))
     if save is not None:
         figures = [asdict(row) for row in rows]
         write_json(save, {"format": FORMAT, "versions": versions(where), "rows": figures})
@@ -196,26 +197,20 @@ SETUPS: dict[str, Setup] = {
 
 def _table(rows: Sequence[StepRow], device: torch.device) -> Table:
     table = Table(
-        title=f"Cost of an iteration on {device.type}, {torch.get_num_threads()} threads",
-        caption="floor: the bare network, no losses; plain: MiB that upsamples everything; CAF is the mean of"
+        title=f"An iteration of {rows[0].about}; {device.type}, {torch.get_num_threads()} threads",
+        caption="floor: the bare network, no losses; plain: MiB that upsamples everything; CAF: the mean of"
         " iterations with and without fusion, its memory that with fusion",
     )
-    names = ("", "floor", "plain MiB", "MiB", "CAF", "MiB by floor", "CAF by floor", "CAF by plain")
-    for name in names:
+    names = ("floor", "plain MiB", "MiB", "CAF", "MiB by floor", "CAF by floor", "CAF by plain")
+    for name in ("channels", "", *names):
         table.add_column(name, justify="right" if name else "left", overflow="fold")
     for row in rows:
         time, memory = row.seconds, row.memory
         caf = (time["caf fused"] + time["caf alone"]) / 2
-        table.add_section()
-        table.add_row(f"{row.about}, {row.channels} channels", style="bold")
-        table.add_row(
-            "  s", *(f"{value:.2f}" for value in (time["floor"], time["mib plain"], time["mib"], caf)),
-            *(f"{value:.2f}" for value in (row.mib_by_floor, row.caf_by_floor, 1 / row.caf_faster)),
-        )  # fmt: skip
-        shown = [memory[subject] for subject in ("floor", "mib plain", "mib", "caf fused")]
-        by_floor = [value / shown[0] for value in shown[2:]]
-        table.add_row(
-            "  MiB", *(f"{value:.0f}" for value in shown),
-            *(f"{value:.2f}" for value in (*by_floor, 1 / row.caf_leaner)),
-        )  # fmt: skip
+        seconds = (time["floor"], time["mib plain"], time["mib"], caf)
+        ratios = (row.mib_by_floor, row.caf_by_floor, 1 / row.caf_faster)
+        table.add_row(str(row.channels), "s", *(f"{value:.2f}" for value in (*seconds, *ratios)))
+        grown = [memory[subject] for subject in ("floor", "mib plain", "mib", "caf fused")]
+        ratios = (grown[2] / grown[0], grown[3] / grown[0], 1 / row.caf_leaner)
+        table.add_row("", "MiB", *(f"{value:.0f}" for value in grown), *(f"{value:.2f}" for value in ratios))
     return table
