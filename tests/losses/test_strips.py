@@ -217,6 +217,61 @@ def test_targets_and_weights_get_no_gradient() -> None:
         losses.cross_entropy(x, labels, image_weight_B=IMAGE_WEIGHTS.clone().requires_grad_())
 
 
+MISFITS: dict[str, Callable[[Tensor, Tensor, Tensor], object]] = {
+    "2 labels, not 4": lambda x, old, y: losses.cross_entropy(x, y[:2]),
+    "1 labels, not 4": lambda x, old, y: losses.unbiased_cross_entropy(x, y[:1], OLD),
+    "4 maps of logits, but 3": lambda x, old, y: losses.distillation(x, old[:3]),
+    "3 background weights, not 4": lambda x, old, y: losses.unbiased_distillation(x, old, torch.ones(3)),
+    "5 class weights, not 7": lambda x, old, y: losses.cross_entropy(x, y, torch.ones(5)),
+    "2 image weights, not 4": lambda x, old, y: losses.cross_entropy(x, y, None, torch.ones(2)),
+    "so 0 cannot be old": lambda x, old, y: losses.unbiased_cross_entropy(x, y, 0),
+    "so 8 cannot be old": lambda x, old, y: losses.unbiased_cross_entropy(x, y, 8),
+    "teacher has 7 channels, the student 4": lambda x, old, y: losses.distillation(old, x),
+}
+
+
+@pytest.mark.parametrize("message", MISFITS)
+def test_what_does_not_fit_together_is_refused(message: str) -> None:
+    x, old, labels = draw(4, CHANNELS, 3, 4), draw(4, OLD, 3, 4, seed=1), draw_labels(4, 20, 30)
+    with pytest.raises(ValueError, match=message):
+        MISFITS[message](x, old, labels)
+
+
+def test_second_derivatives_are_refused() -> None:
+    x, labels = draw(2, CHANNELS, 3, 4).requires_grad_(), draw_labels(2, 20, 30)
+    with pytest.raises(RuntimeError, match="second derivatives"):
+        torch.autograd.grad(losses.cross_entropy(x, labels), x, create_graph=True)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 1e6, 1e19])
+@pytest.mark.parametrize("gap", [30.0, 43.0, 44.0, 60.0, 78.0, 87.0, 90.0, 110.0])
+def test_sums_that_nearly_vanish_and_large_weights(gap: float, gamma: float) -> None:
+    """Exponentials vanish at a gap of 88 in single precision; a weight divided by one overflows before."""
+    x = draw(1, CHANNELS, 3, 3, scale=0.1, dtype=torch.float32)
+    x[:, OLD] += gap
+    old, labels = draw(1, OLD, 3, 3, seed=1, dtype=torch.float32), draw_labels(1, 20, 20)
+
+    def found(source: object, *maps: Tensor) -> list[Tensor]:
+        return measure(lambda x, old, y: source.incremental_losses(x, old, y, OLD, gamma), *maps, labels)
+
+    exact = found(plain, x.double(), old.double())
+    for ours, usual, truth in zip(found(losses, x, old), found(plain, x, old), exact, strict=True):
+        # large weights of both signs cancel: neither way is exact
+        allowed = 3 * (usual - truth).abs().max() + 1e-5 * truth.abs().max()
+        assert (ours - truth).abs().max() <= allowed
+
+
+def test_weights_of_any_precision() -> None:
+    x, labels = draw(2, CHANNELS, 3, 4, dtype=torch.float32), draw_labels(2, 20, 30)
+    found = losses.cross_entropy(x, labels, CLASS_WEIGHTS.double(), IMAGE_WEIGHTS.double())
+    torch.testing.assert_close(found, losses.cross_entropy(x, labels, CLASS_WEIGHTS, IMAGE_WEIGHTS))
+    doubled, old = x.double(), draw(2, OLD, 3, 4, seed=1)
+    exact = torch.tensor(0.3, dtype=torch.float64)
+    assert torch.equal(
+        losses.unbiased_distillation(doubled, old, 0.3), losses.unbiased_distillation(doubled, old, exact)
+    )
+
+
 def test_only_the_gradient_on_the_map_is_kept() -> None:
     """Nothing of the labels' resolution outlives the forward pass."""
     x, old, labels = draw(2, CHANNELS, 3, 4), draw(2, OLD, 3, 4, seed=1), draw_labels(2, 48, 64)

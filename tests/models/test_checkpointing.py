@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from segue.core.config import ModelConfig
+from segue.core.errors import UserError
 from segue.core.scenario import Step
 from segue.models.segmenter import Segmenter
 
@@ -100,3 +101,9 @@ def test_nothing_is_run_twice_without_gradients() -> None:
     assert len(calls) == 1
     model.train()(pictures()).logits.sum().backward()
     assert len(calls) == 3
+
+
+def test_a_backbone_without_blocks_is_refused() -> None:
+    model = Segmenter(ModelConfig(backbone="regnetx_002", head="tiny", output_stride=32))
+    with pytest.raises(UserError, match="no blocks in the backbone regnetx_002"):
+        model.checkpoint()

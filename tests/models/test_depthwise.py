@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from segue.core.config import ModelConfig
 from segue.models.backbone import build_backbone
-from segue.models.depthwise import QuickDepthwise, from_batch, quicken, to_batch
+from segue.models.depthwise import QuickDepthwise, _Depthwise, from_batch, quicken, to_batch
 
 
 def pair(size: int, dilation: int, bias: bool = False) -> tuple[nn.Conv2d, nn.Conv2d]:
@@ -122,3 +122,11 @@ def test_backbones_keep_their_names_and_random_numbers(name: str, count: int) ->
     with torch.no_grad():
         for ours, theirs in zip(backbone.eval()(x), body.eval()(x), strict=True):
             assert torch.equal(ours, theirs)
+
+
+def test_second_derivatives() -> None:
+    x, weight = (
+        torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        for shape in ((1, 2, 5, 6), (2, 1, 3, 3))
+    )
+    assert torch.autograd.gradgradcheck(lambda x, w: _Depthwise.apply(x, w, None, 2), (x, weight))

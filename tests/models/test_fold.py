@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -207,6 +208,57 @@ def test_what_alters_the_maps_is_left_alone() -> None:
     assert torch.equal(folded.shared.weight, model.shared.weight) and folded.shared.bias is not None
     with torch.no_grad():
         torch.testing.assert_close(folded(pictures()), model(pictures()))
+
+
+class Shared(nn.Module):
+    """A convolution or a norm that has several partners, and a plain pair."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(3, 8, 3, padding=1)
+        self.norm, self.other = nn.BatchNorm2d(8), nn.BatchNorm2d(8)
+        self.late, self.late_norm = nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4)
+        self.statistics = nn.BatchNorm2d(4, track_running_stats=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = images.float() / 255
+        if self.kind == "conv":
+            y = self.norm(self.first(x)) + self.other(self.first(1 - x))
+        elif self.kind == "output":
+            y = self.first(x)
+            y = self.norm(y) * self.other(y)
+        elif self.kind == "norm":
+            y = self.norm(self.first(x)) * self.norm(self.second(x))
+        else:
+            y = self.norm(self.first(x)) * self.norm(self.first(1 - x))
+        return self.late_norm(self.late(y)) + self.statistics(self.late(y.relu()))
+
+
+@pytest.mark.parametrize("kind", ["conv", "output", "norm", "twice"])
+def test_modules_with_several_partners(kind: str) -> None:
+    torch.manual_seed(0)
+    model = Shared(kind).eval()
+    with torch.no_grad():
+        expected = model(pictures())
+        link_norms(model, lambda images: [model(images)])
+        torch.testing.assert_close(model(pictures()), expected)
+    linked = [name for name, module in model.named_modules() if "forward" in module.__dict__]
+    assert linked == (["first", "norm"] if kind == "twice" else [])  # `late` goes to no norm once
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    model = segmenter()
+    images = [pictures(size) for size in (32, 48, 64, 80)]
+    with torch.no_grad():
+        expected = [model(each).logits for each in images]
+
+    def run(number: int) -> bool:
+        with torch.no_grad():
+            return torch.equal(model(images[number % 4]).logits, expected[number % 4])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, range(80)))
 
 
 @pytest.mark.parametrize("reason", ["size", "nan"])

@@ -72,7 +72,8 @@ def unbiased_distillation(
     background_BHW = target_BOHW[:, 0] * (merged_BNHW.logsumexp(1) - total_BHW)
     kept_BHW = (target_BOHW[:, 1:] * (logits_BKHW[:, 1:num_old] - total_BHW.unsqueeze(1))).sum(1)
     if background_weight is not None:
-        background_BHW = background_BHW * torch.as_tensor(background_weight).reshape(-1, 1, 1)
+        weight = torch.as_tensor(background_weight, dtype=background_BHW.dtype)
+        background_BHW = background_BHW * weight.reshape(-1, 1, 1)
     return -(background_BHW + kept_BHW).mean() / num_old
 
 

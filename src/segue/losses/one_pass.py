@@ -18,21 +18,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from segue.losses.activations import Activation, Channels, Sigmoid, Softmax, WideSoftmax
 from segue.losses.strips import Cutting, Resampling, wide
-
-Channels = tuple[tuple[int, int], ...]
-"""ranges of channels, from and to"""
-
-MARGIN = 8.0
-"""of logits that an exponential may still lose before it vanishes"""
 
 
 @dataclass(frozen=True)
@@ -70,6 +62,10 @@ class Term(ABC):
     @abstractmethod
     def parts(self, strip: Strip) -> Parts: ...
 
+    @abstractmethod
+    def check(self, logits_BKhw: Tensor) -> None:
+        """Raise if this term cannot belong to these logits."""
+
 
 def softmax_losses(
     logits_BKhw: Tensor, terms: Sequence[Term], size: tuple[int, int], old_logits_BOhw: Tensor | None = None
@@ -95,11 +91,16 @@ def _losses(
     given = [old_logits_BOhw, *(value for term in terms for value in vars(term).values())]
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in given):
         raise ValueError("No gradient flows to the old logits or to weights: detach them.")
-    return _OnePass.apply(logits_BKhw, old_logits_BOhw, tuple(terms), tuple(size), binary)
+    if old_logits_BOhw is not None and len(old_logits_BOhw) != len(logits_BKhw):
+        raise ValueError(f"{len(logits_BKhw)} maps of logits, but {len(old_logits_BOhw)} of old ones.")
+    for term in terms:
+        term.check(logits_BKhw)
+    wants_gradient = torch.is_grad_enabled() and logits_BKhw.requires_grad
+    return _OnePass.apply(logits_BKhw, old_logits_BOhw, tuple(terms), tuple(size), binary, wants_gradient)
 
 
 class _OnePass(torch.autograd.Function):
-    """Values and gradients at once; the backward pass only weighs the gradients."""
+    """Values and gradients at once; the backward pass only weighs the gradients. There is no second one."""
 
     @staticmethod
     def forward(
@@ -109,22 +110,22 @@ class _OnePass(torch.autograd.Function):
         terms: tuple[Term, ...],
         size: tuple[int, int],
         binary: bool,
+        wants_gradient: bool,
     ) -> tuple[Tensor, ...]:
         with torch.autocast(logits_BKhw.device.type, enabled=False):
             map_BKhw = wide(logits_BKhw)
             old_BOhw = None if old_logits_BOhw is None else old_logits_BOhw.to(map_BKhw.dtype)
-            run = _Run(map_BKhw, old_BOhw, terms, size, binary, ctx.needs_input_grad[0])
+            run = _Run(map_BKhw, old_BOhw, terms, size, binary, wants_gradient)
             values, gradients = run.evaluate()
-        ctx.dtype = logits_BKhw.dtype
         ctx.save_for_backward(*gradients)
         return values
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *weights: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph: the gradient would pass for a constant
+            raise RuntimeError("Pixel losses have no second derivatives.")
         pairs = zip(weights, ctx.saved_tensors, strict=True)
-        total = sum(weight * gradient for weight, gradient in pairs)
-        return total.to(ctx.dtype), None, None, None, None
+        return sum(weight * gradient for weight, gradient in pairs), None, None, None, None, None
 
 
 class _Run:
@@ -142,10 +143,10 @@ class _Run:
         self.terms, self.size, self.wants_gradient = terms, size, wants_gradient
         self.resampling = Resampling(map_BKhw.shape[-2:], size, map_BKhw)
         self.old_resampling = None if old_BOhw is None else Resampling(old_BOhw.shape[-2:], size, old_BOhw)
-        self.activation: type[_Activation] = _Sigmoid
+        self.activation: type[Activation] = Sigmoid
         if not binary:
             map_BKhw, bounded = _below_zero(map_BKhw)
-            self.activation = _Softmax if bounded else _WideSoftmax
+            self.activation = Softmax if bounded else WideSoftmax
             if old_BOhw is not None:
                 old_BOhw, self.old_bounded = _below_zero(old_BOhw)
         self.map_BKhw, self.old_BOhw, self.binary = map_BKhw, old_BOhw, binary
@@ -193,7 +194,7 @@ class _Run:
         else:
             old_NROW = old_NROW.softmax(2)
         self.resampling.add_back(target_NhSW, old_NROW[:, :, slice(*self.soft)], rows)
-        return old_NROW[:, :, 0].clone()  # the rest is not needed any more
+        return old_NROW[:, :, 0].clone()  # the memory of the rest is used again
 
     def _strip(self, z_NRKW: Tensor, strip: Strip, values: Tensor, back: list[Tensor]) -> None:
         """All terms on one strip."""
@@ -230,109 +231,14 @@ def _own(z_NRKW: Tensor, index_NRW: Tensor, weight_NRW: Tensor) -> Tensor:
     return z_NRKW.gather(2, index_NRW[:, :, None])[:, :, 0] * weight_NRW
 
 
-class _Activation(ABC):
-    """F_j of (*) on a strip, and their gradient; the strip is used up.
-
-    Channels that always go together are a block: what is asked for is a union of blocks.
-    """
-
-    def __init__(self, z_NRKW: Tensor, asked: Sequence[Channels]) -> None:
-        """`asked`: the channels of every sum that will be asked for."""
-        cuts = {0, z_NRKW.shape[2], *(cut for channels in asked for pair in channels for cut in pair)}
-        self.blocks = list(pairwise(sorted(cuts)))
-        self.z_NRKW, self.asked = z_NRKW, tuple(dict.fromkeys(asked))
-
-    @abstractmethod
-    def total(self, channels: Channels) -> Tensor:
-        """F over these channels: N x R x W."""
-
-    @abstractmethod
-    def gradient(self, sums: Sequence[tuple[Channels, Tensor | float]], out_NRKW: Tensor) -> None:
-        """Write the gradient of sum_j c_j F_j."""
-
-    def members(self, channels: Channels) -> list[int]:
-        """The blocks that these channels consist of."""
-        return [i for i, (a, b) in enumerate(self.blocks) if any(s <= a and b <= t for s, t in channels)]
-
-    def scale_blocks(
-        self, factors: Sequence[tuple[Channels, Tensor | float]], p_NRKW: Tensor, out_NRKW: Tensor
-    ) -> None:
-        """Write p times the sum of the factors (N x R x W) that a channel has."""
-        total: list[Tensor | float] = [0.0] * len(self.blocks)
-        for channels, factor in factors:
-            for i in self.members(channels):
-                total[i] = total[i] + factor
-        for (start, stop), factor in zip(self.blocks, total, strict=True):
-            factor = factor[:, :, None] if isinstance(factor, Tensor) else torch.tensor(factor)
-            torch.mul(p_NRKW[:, :, start:stop], factor, out=out_NRKW[:, :, start:stop])
-
-
-class _Softmax(_Activation):
-    """Log-sum-exp of logits that are neither large nor very small: each exponential is taken once."""
-
-    def __init__(self, z_NRKW: Tensor, asked: Sequence[Channels]) -> None:
-        super().__init__(z_NRKW, asked)
-        self.e_NRKW = z_NRKW.exp_()
-        # the sums of all blocks in one product with ones and zeros
-        member_MK = z_NRKW.new_zeros(len(self.blocks), z_NRKW.shape[2])
-        for row, (start, stop) in zip(member_MK, self.blocks, strict=True):
-            row[start:stop] = 1
-        block_NRMW = member_MK @ self.e_NRKW
-        self.sums = {k: sum(block_NRMW[:, :, i] for i in self.members(k)) for k in self.asked}
-
-    def total(self, channels: Channels) -> Tensor:
-        return self.sums[channels].log()
-
-    def gradient(self, sums: Sequence[tuple[Channels, Tensor | float]], out_NRKW: Tensor) -> None:
-        factors = [(channels, weight / self.sums[channels]) for channels, weight in sums]
-        self.scale_blocks(factors, self.e_NRKW, out_NRKW)
-
-
-class _WideSoftmax(_Activation):
-    """Log-sum-exp of any logits: each sum has its own maximum."""
-
-    def __init__(self, z_NRKW: Tensor, asked: Sequence[Channels]) -> None:
-        super().__init__(z_NRKW, asked)
-        self.totals = {
-            channels: torch.stack([z_NRKW[:, :, a:b].logsumexp(2) for a, b in channels]).logsumexp(0)
-            for channels in self.asked
-        }
-
-    def total(self, channels: Channels) -> Tensor:
-        return self.totals[channels]
-
-    def gradient(self, sums: Sequence[tuple[Channels, Tensor | float]], out_NRKW: Tensor) -> None:
-        out_NRKW.zero_()
-        for channels, weight in sums:
-            weight_NR1W = weight[:, :, None] if isinstance(weight, Tensor) else weight
-            for start, stop in channels:
-                share = (self.z_NRKW[:, :, start:stop] - self.totals[channels][:, :, None]).exp_()
-                out_NRKW[:, :, start:stop] += share.mul_(weight_NR1W)
-
-
-class _Sigmoid(_Activation):
-    """Sums of softplus."""
-
-    def __init__(self, z_NRKW: Tensor, asked: Sequence[Channels]) -> None:
-        super().__init__(z_NRKW, asked)
-        block = [F.softplus(z_NRKW[:, :, start:stop]).sum(2) for start, stop in self.blocks]
-        self.totals = {channels: sum(block[i] for i in self.members(channels)) for channels in self.asked}
-        self.p_NRKW = z_NRKW.sigmoid_()
-
-    def total(self, channels: Channels) -> Tensor:
-        return self.totals[channels]
-
-    def gradient(self, sums: Sequence[tuple[Channels, Tensor | float]], out_NRKW: Tensor) -> None:
-        self.scale_blocks(sums, self.p_NRKW, out_NRKW)
-
-
 def _below_zero(map_BKhw: Tensor) -> tuple[Tensor, bool]:
-    """The map with each place's largest logit at zero, and whether no exponential of it can vanish.
+    """The map with each place's largest logit at zero, and whether its exponentials are safe.
 
     No softmax loss changes by that. Upsampling mixes places, so sums stay below K, and above the smallest
-    exponential on the map. Asking for it would make an accelerator wait.
+    exponential on the map. Half of the range of exponents is for them, half for weights, which sums divide.
+    To ask for the smallest would make an accelerator wait.
     """
     map_BKhw = map_BKhw - map_BKhw.amax(1, keepdim=True)
     if map_BKhw.device.type != "cpu":
         return map_BKhw, False
-    return map_BKhw, bool(map_BKhw.amin() > math.log(torch.finfo(map_BKhw.dtype).tiny) + MARGIN)
+    return map_BKhw, bool(map_BKhw.amin() > math.log(torch.finfo(map_BKhw.dtype).tiny) / 2)

@@ -39,12 +39,20 @@ class CrossEntropy(Term):
     class_weight_K: Tensor | None = None
     image_weight_B: Tensor | None = None
 
+    def check(self, logits_BKhw: Tensor) -> None:
+        _as_many("labels", self.labels_BHW, len(logits_BKhw))
+        if self.class_weight_K is not None:
+            _as_many("class weights", self.class_weight_K, self.num_channels)
+        if self.image_weight_B is not None:
+            _as_many("image weights", self.image_weight_B, len(logits_BKhw))
+
     def parts(self, strip: Strip) -> Parts:
         index_NRW, weight_NRW = _targets(strip.of(self.labels_BHW), strip.dtype)
         if self.class_weight_K is not None:
             weight_NRW = weight_NRW * self.class_weight_K[index_NRW]
         if self.image_weight_B is not None:
             weight_NRW = weight_NRW * self.image_weight_B[strip.images, None, None]
+        weight_NRW = weight_NRW.to(strip.dtype)
         return Parts([(((0, self.num_channels),), weight_NRW)], (index_NRW, weight_NRW))
 
 
@@ -55,6 +63,11 @@ class UnbiasedCrossEntropy(Term):
     labels_BHW: Tensor
     num_channels: int
     num_old: int
+
+    def check(self, logits_BKhw: Tensor) -> None:
+        _as_many("labels", self.labels_BHW, len(logits_BKhw))
+        if not 1 <= self.num_old <= self.num_channels:
+            raise ValueError(f"There are {self.num_channels} channels, so {self.num_old} cannot be old.")
 
     def parts(self, strip: Strip) -> Parts:
         labels_NRW = strip.of(self.labels_BHW)
@@ -69,6 +82,10 @@ class Distillation(Term):
     """The old channels against the teacher's: among themselves or, in a binary pass, each by itself."""
 
     num_old: int
+
+    def check(self, logits_BKhw: Tensor) -> None:
+        if self.num_old > logits_BKhw.shape[1]:
+            raise ValueError(f"The teacher has {self.num_old} channels, the student {logits_BKhw.shape[1]}.")
 
     @property
     def soft(self) -> tuple[int, int]:
@@ -91,6 +108,10 @@ class UnbiasedDistillation(Term):
     background_weight: Tensor | None
     """gamma, one number or one per image"""
 
+    def check(self, logits_BKhw: Tensor) -> None:
+        if self.background_weight is not None and self.background_weight.numel() > 1:
+            _as_many("background weights", self.background_weight, len(logits_BKhw))
+
     @property
     def soft(self) -> tuple[int, int]:
         return 1, self.num_old
@@ -103,10 +124,15 @@ class UnbiasedDistillation(Term):
         background_NRW = strip.background_NRW
         kept_NRW = 1 - background_NRW
         if self.background_weight is not None:
-            weight = self.background_weight.to(strip.dtype).reshape(-1, 1, 1)
+            weight = self.background_weight.reshape(-1, 1, 1)
             background_NRW = background_NRW * (weight if len(weight) == 1 else weight[strip.images])
         whole, merged = ((0, self.num_channels),), ((0, 1), (self.num_old, self.num_channels))
         return Parts([(whole, kept_NRW + background_NRW), (merged, -background_NRW)])
+
+
+def _as_many(name: str, values: Tensor, count: int) -> None:
+    if len(values) != count:
+        raise ValueError(f"There are {len(values)} {name}, not {count}.")
 
 
 def _targets(labels_NRW: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -223,7 +249,8 @@ def _unbiased(
             f"Unbiased distillation needs new classes: {num_old} old of {num_channels} channels."
         )
     if background_weight is not None:
-        background_weight = torch.as_tensor(background_weight, device=logits_BKhw.device)
+        dtype = wide(logits_BKhw).dtype
+        background_weight = torch.as_tensor(background_weight, dtype=dtype, device=logits_BKhw.device)
     return UnbiasedDistillation(num_channels, num_old, background_weight)
 
 

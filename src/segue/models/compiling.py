@@ -26,6 +26,8 @@ class _Compiled:
     def __call__(self, *inputs: Any) -> Any:
         try:
             return self.quick(*inputs)
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:  # whatever a compiler may raise; an error of the network comes up again
             if self.quick is self.plain:
                 raise

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
 WIDE = 5
 """kernels from this size on have a slow gradient of the weight even without dilation"""
@@ -65,7 +65,6 @@ class _Depthwise(torch.autograd.Function):
         return _convolve(x_BChw, weight_C1kk, bias_C, dilation)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: FunctionCtx, grad_BChw: Tensor) -> tuple[Tensor | None, ...]:
         (x_BChw, weight_C1kk), (wants_x, wants_weight, wants_bias, _) = (
             ctx.saved_tensors,

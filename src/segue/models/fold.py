@@ -11,6 +11,7 @@ outcome is compared on other pictures with other statistics, and what alters it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,13 +39,10 @@ class _Conv:
         if self.norm.training:
             return plain(self.conv, x_BChw)
         weight, bias = self.folded()
-        # for this one call the convolution finds these before its parameters
-        own = self.conv.__dict__
-        own["weight"], own["bias"] = weight, bias
-        try:
-            return plain(self.conv, x_BChw)
-        finally:
-            del own["weight"], own["bias"]
+        # a stand-in for this one call: the convolution itself stays as it is, also for other threads
+        folded = object.__new__(type(self.conv))
+        folded.__dict__ = {**self.conv.__dict__, "weight": weight, "bias": bias}
+        return plain(folded, x_BChw)
 
     def folded(self) -> tuple[Tensor, Tensor]:
         """Weight and bias that do the work of both."""
@@ -95,10 +93,18 @@ class _Pair:
             del module.forward
 
 
+def _single(pairs: list[_Pair]) -> list[_Pair]:
+    """Those that share no module with another; a pair that comes twice counts once."""
+    different = list({(pair.norm, *pair.convs): pair for pair in pairs}.values())
+    uses = Counter(module for pair in different for module in (pair.norm, *pair.convs))
+    return [pair for pair in different if all(uses[module] == 1 for module in (pair.norm, *pair.convs))]
+
+
 def link_norms(model: nn.Module, maps: Maps) -> None:
     """From now on norms are folded whenever their statistics are fixed. Weights keep their names and places.
 
-    `maps` gives everything that the model is used for. No global random numbers are drawn.
+    `maps` gives everything that the model is used for. No global random numbers are drawn. A norm may change
+    its class afterwards, but must not be replaced: `unlink_norms` first.
     """
     if any(parameter.is_meta for parameter in model.parameters()):
         return  # nothing can be tried
@@ -111,7 +117,7 @@ def link_norms(model: nn.Module, maps: Maps) -> None:
             expected = maps(other)
         except (RuntimeError, AssertionError):  # a network that takes no pictures of this size
             return
-        _link_checked(pairs, maps, other, expected)
+        _link_checked(_single(pairs), maps, other, expected)
 
 
 def unlink_norms(model: nn.Module) -> None:

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from segue.core.config import ModelConfig
+from segue.core.errors import UserError
 from segue.core.scenario import Step
 from segue.models.backbone import build_backbone
-from segue.models.checkpointing import checkpoint_blocks
+from segue.models.checkpointing import checkpoint_blocks, keep_all
 from segue.models.classifier import GrowingClassifier
 from segue.models.compiling import compile_part
 from segue.models.fold import fold_norms, link_norms, unlink_norms
@@ -95,7 +96,12 @@ class Segmenter(nn.Module):
 
     def checkpoint(self) -> None:
         """Keep no activations inside the blocks of the backbone: less memory, a second forward pass."""
-        checkpoint_blocks(self.backbone.blocks())
+        blocks = self.backbone.blocks()
+        if not blocks:
+            raise UserError(
+                f"train.checkpointing finds no blocks in the backbone {self.config.backbone}: leave it out."
+            )
+        checkpoint_blocks(blocks)
 
     def compile(self) -> None:
         """Compile backbone and head: what stays the same when the classifier grows."""
@@ -118,7 +124,7 @@ class Segmenter(nn.Module):
 
 
 class Teacher:
-    """The frozen model of the step before, its norms folded into its convolutions.
+    """The frozen model of the step before, its norms folded into its convolutions unless it is compiled.
 
     Not a module: it is rebuilt on resume, never saved or trained.
     """
@@ -126,6 +132,7 @@ class Teacher:
     def __init__(self, model: Segmenter) -> None:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         fold_norms(self.model)
+        keep_all(self.model)
         if model.compiled:
             self.model.compile()
 
@@ -134,6 +141,7 @@ class Teacher:
         with torch.inference_mode():
             out = self.model(images_B3HW)
         # clones made outside inference mode are ordinary tensors, which autograd may keep
-        features = {name: tensor.clone() for name, tensor in out.features.items()}
+        copies = {id(tensor): tensor.clone() for tensor in out.features.values()}  # z may be z_fused, too
+        features = {name: copies[id(tensor)] for name, tensor in out.features.items()}
         chosen = out.stages[-stages:] if stages else []
         return Output(out.logits.clone(), features, [stage.clone() for stage in chosen])
