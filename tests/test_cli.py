@@ -19,6 +19,7 @@ from segue.models.backbone import SHORT_LIST
 VERBS = (
     "train",
     "show",
+    "plan",
     "eval",
     "export",
     "report",

@@ -24,6 +24,7 @@ from segue.core.costs import Cost, Costs
 from segue.core.scenario import Step
 from segue.data.steps import Batch
 from segue.engine.build import build_data, build_method
+from segue.engine.footprint import own_state
 from segue.engine.progress import Display
 from segue.engine.recipe import resolve
 from segue.engine.runtime import derive_seed, peak_memory, pick_device, reset_peak_memory, seed_all, versions
@@ -124,8 +125,7 @@ def kept_bytes(method: Method) -> int | None:
     """
     if method.offline:
         return None
-    state = {name: value for name, value in method.state_dict().items() if not name.startswith("model.")}
-    kept = [value for value in state.values() if isinstance(value, torch.Tensor)]
+    kept = list(own_state(method).values())
     if method.teacher is not None:
         kept += [*method.teacher.model.parameters(), *method.teacher.model.buffers()]
     return sum(tensor.nbytes for tensor in kept)

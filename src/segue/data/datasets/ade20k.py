@@ -75,6 +75,7 @@ class Ade20k(FileDataset):
         "optim": {"lr_first": 0.01, "lr_next": 0.001},
         "train": {"epochs": 60, "batch_size": 24, "crop": 512, "scale": (0.5, 2.0)},
     }
+    published = 20_210
     classes = ClassTable(
         "ade20k",
         {class_id: name.strip() for class_id, name in enumerate(CLASSES, start=1)},

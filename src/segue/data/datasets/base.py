@@ -41,6 +41,8 @@ class SegDataset(ABC):
     """splits whose images are those of a finer split, merged, in mode `divided`"""
     no_modes: ClassVar[Mapping[str, str]] = {}
     """modes that would mislead on this data set, each with the reason that a user is told"""
+    published: ClassVar[int | None] = None
+    """training images of the published data set: what a plan counts with where the data is not at hand"""
     classes: ClassTable
     notes: tuple[str, ...] = ()
     """what the doctor should say of how the images were found"""

@@ -62,6 +62,7 @@ class Cityscapes(FileDataset):
         "optim": {"lr_first": 0.01, "lr_next": 0.001},
         "train": {"epochs": 30, "batch_size": 24, "crop": 512, "scale": (0.5, 2.0)},
     }
+    published = 2_975
     classes = ClassTable("cityscapes", dict(enumerate(CLASSES.values())), background=None, void=(IGNORE,))
 
     def __init__(self, config: Config, split: DataSplit) -> None:
