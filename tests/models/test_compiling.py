@@ -49,7 +49,7 @@ def test_backbone_and_head_are_compiled_in_student_and_teacher(compiled: list[st
     assert model.state_dict().keys() == plain.state_dict().keys()
     torch.testing.assert_close(model(pictures()).logits, plain(pictures()).logits)
     assert compiled == ["Tiny", "DeepLabHead"]
-    teacher = Teacher(model)
+    teacher = Teacher(copy.deepcopy(model))
     assert len(compiled) == 2
     teacher(pictures())
     assert compiled == ["Tiny", "DeepLabHead"] * 2
@@ -100,7 +100,7 @@ def test_the_real_compiler() -> None:
         model = segmenter()
         if wanted:
             model.compile()
-        teacher = Teacher(model)
+        teacher = Teacher(copy.deepcopy(model))
         out = model.train()(pictures())
         (out.logits - teacher(pictures()).logits).square().mean().backward()
         found.append([out.logits.detach(), *(p.grad for p in model.parameters())])

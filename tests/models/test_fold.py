@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -60,7 +62,7 @@ def test_a_folded_teacher_gives_the_same_maps(
     backbone: str, stride: int, dtype: torch.dtype, tolerance: float
 ) -> None:
     model = segmenter(backbone, stride).to(dtype)
-    teacher = Teacher(model)
+    teacher = Teacher(copy.deepcopy(model))
     # one norm stays: that of the sum of two convolutions in the head
     assert norms(teacher.model) == [teacher.model.refiner.norm[0]]
     assert len(norms(model)) > 1, "the model itself is left alone"
@@ -75,7 +77,7 @@ def test_a_folded_teacher_gives_the_same_maps(
 
 def test_folding_draws_no_random_numbers_and_is_always_the_same() -> None:
     model, state = segmenter("test_efficientnet", 16), torch.get_rng_state()
-    first, second = Teacher(model).model.state_dict(), Teacher(model).model.state_dict()
+    first, second = (Teacher(copy.deepcopy(model)).model.state_dict() for _ in range(2))
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(value, second[name]) for name, value in first.items())
 
@@ -110,7 +112,7 @@ def test_the_student_starts_as_its_teacher_bit_for_bit() -> None:
     """A distance of norms has a gradient of full length wherever it is not exactly zero."""
     model = segmenter("test_efficientnet", 16)
     model.norm_frozen = True
-    student, teacher = model.train()(pictures()), Teacher(model)(pictures(), stages=2)
+    student, teacher = model.train()(pictures()), Teacher(copy.deepcopy(model))(pictures(), stages=2)
     assert torch.equal(student.features["h"], teacher.features["h"])
     assert all(torch.equal(a, b) for a, b in zip(student.stages[-2:], teacher.stages, strict=True))
 
@@ -172,6 +174,20 @@ def test_copies_have_weights_of_their_own() -> None:
             norm.weight.mul_(2)
     assert torch.equal(model(pictures()).logits, expected)
     assert not torch.equal(twin(pictures()).logits, expected)
+
+
+def test_a_teacher_is_gone_when_nobody_needs_it() -> None:
+    """At once: the next one would not fit beside it."""
+    model = segmenter()
+    model.checkpoint()
+    teacher = Teacher(copy.deepcopy(model))
+    kept = [weakref.ref(parameter) for parameter in teacher.model.parameters()]
+    gc.disable()
+    try:
+        del teacher
+        assert not any(reference() is not None for reference in kept)
+    finally:
+        gc.enable()
 
 
 def test_weights_stay_channels_last() -> None:

@@ -255,7 +255,7 @@ def test_frozen_norm_survives_train(backbone: str) -> None:
 
 def test_teacher_gives_what_the_model_gave() -> None:
     model = segmenter().train()
-    teacher = Teacher(model)
+    teacher = Teacher(copy.deepcopy(model))
     with torch.no_grad():
         expected = model.eval()(pictures())
     model.train()
@@ -276,7 +276,7 @@ def test_teacher_hands_out_stages_on_request() -> None:
 
 def test_teacher_outputs_are_constants_that_autograd_may_keep() -> None:
     model = segmenter()
-    teacher = Teacher(model)
+    teacher = Teacher(copy.deepcopy(model))
     old, new = teacher(pictures()), model.train()(pictures())
     for tensor in (old.logits, *old.features.values()):
         assert not tensor.requires_grad and not tensor.is_inference()
@@ -290,7 +290,7 @@ def test_teacher_outputs_are_constants_that_autograd_may_keep() -> None:
 
 def test_teacher_does_not_follow_the_student() -> None:
     model = segmenter()
-    teacher = Teacher(model)
+    teacher = Teacher(copy.deepcopy(model))
     before = teacher(pictures()).logits
     model.train()(pictures()).logits.square().mean().backward()
     with torch.no_grad():

@@ -7,7 +7,6 @@ strictly.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 
 import torch
@@ -130,7 +129,8 @@ class Teacher:
     """
 
     def __init__(self, model: Segmenter) -> None:
-        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        """Takes the model over: give it a copy of a model that goes on."""
+        self.model = model.eval().requires_grad_(False)
         fold_norms(self.model)
         keep_all(self.model)
         if model.compiled:
