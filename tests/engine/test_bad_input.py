@@ -331,3 +331,9 @@ def test_real_process_ends_with_code_2_and_a_sentence(voc, tmp_path):
     advice = "A list of all such files, to leave them out: segue data check --skip-bad FILE"
     assert done.stderr == f"error: {message}.\n{advice}\n"
     assert not (tmp_path / "run").exists()
+
+
+def test_compile_and_checkpointing_exclude_each_other(tmp_path, command):
+    words = arguments("mib", tmp_path / "run")
+    outcome = command(*words, "train.compile=true", "train.checkpointing=true")
+    assert outcome.code == 2 and "do not go together: choose one" in outcome.err

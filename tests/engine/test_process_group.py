@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +20,7 @@ from segue.core.scenario import Scenario, Step
 from segue.engine import processes
 from segue.engine.build import build_data, step_problems
 from segue.engine.folder import LAUNCH_FILE, after_restart, check_folder, note_launch
-from segue.engine.processes import Group, joined, sync_norm
+from segue.engine.processes import Group, LostProcess, _agree, joined, sync_norm
 from segue.engine.progress import Display
 from segue.models.segmenter import Segmenter
 
@@ -28,8 +30,8 @@ STARTED = {"TORCHELASTIC_RUN_ID": "x", "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RA
 
 @pytest.fixture
 def started(monkeypatch):
-    def start(restarts: int = 0) -> None:
-        for name, value in (STARTED | {"TORCHELASTIC_RESTART_COUNT": str(restarts)}).items():
+    def start() -> None:
+        for name, value in STARTED.items():
             monkeypatch.setenv(name, value)
 
     return start
@@ -40,8 +42,12 @@ def test_launch_is_that_of_torchrun(started, monkeypatch):
     monkeypatch.setenv("RANK", "3")  # of some other system
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert this_launch() == Launch()
-    started(2)
-    assert this_launch() == Launch(3, 4, 1, 2, by_torchrun=True)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "left in a shell")
+    assert this_launch() == Launch()
+    started()
+    assert this_launch() == Launch(3, 4, 1, by_torchrun=True)
+    monkeypatch.setenv("WORLD_SIZE", "many")
+    assert this_launch() == Launch()
 
 
 def test_one_process_joins_nobody():
@@ -131,16 +137,45 @@ def test_data_of_a_process_are_its_share():
     assert isinstance(data.scenario, Scenario) and 0 < len(keys) < len(data.test_images[1])
 
 
+# Meeting in a store that remembers earlier starts
+
+
+def meet(store, size: int) -> list[str]:
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(lambda rank: _agree(store, Launch(rank, size)), range(size)))
+
+
+def test_processes_of_one_start_agree_on_a_name_that_no_other_start_has():
+    store = torch.distributed.HashStore()
+    store.set("segue hello 1", "a process that is gone")
+    store.set("segue hello 2", "another one")
+    starts = [meet(store, 3) for _ in range(3)]
+    assert all(len(set(names)) == 1 for names in starts)
+    assert len({names[0] for names in starts}) == 3
+
+
+def test_who_does_not_come_is_named(monkeypatch):
+    monkeypatch.setattr(processes, "MEETING", timedelta(seconds=0.2))
+    with pytest.raises(LostProcess, match=r"Processes \[1, 2\] of the run did not come"):
+        _agree(torch.distributed.HashStore(), Launch(0, 3))
+
+
+def test_finished_steps_are_not_asked_again():
+    """A run may be resumed with more processes than its first step had images for."""
+    config, display = recipe("mib", "train.batch_size=4"), Display(quiet=True)
+    with pytest.raises(UserError, match="cannot share the batches of step 0"):
+        build_data(config, display, Group(CPU, 0, 3))
+    assert build_data(config, display, Group(CPU, 0, 3), first_step=1).share.processes == 3
+
+
 # Folders that torchrun comes back to
 
 
 def test_restart_goes_on_in_its_own_folder_only(started, tmp_path):
-    started(0)
-    assert after_restart(tmp_path, False, True) == (False, True)
+    started()
+    assert after_restart(tmp_path, False, True) == (False, True), "the first start does what it is told"
     note_launch(tmp_path)
     assert (tmp_path / LAUNCH_FILE).read_text() == launcher()
-    assert after_restart(tmp_path, False, True) == (False, True), "the first start does what it is told"
-    started(1)
     assert after_restart(tmp_path, False, True) == (True, False)
     assert after_restart(tmp_path, False, False) == (True, False)
     check_folder(tmp_path, recipe("mib"), True, False)  # stopped before it had its recipe

@@ -13,7 +13,7 @@ from rich.console import Console
 import segue
 from segue.cli import data, plan, runs, scenario, studies
 from segue.core.errors import UserError
-from segue.core.launch import this_launch
+from segue.core.launch import end_with_torchrun, this_launch
 
 STOPPED = 130
 """exit code after Ctrl-C"""
@@ -77,6 +77,10 @@ def _fail(error: Exception, code: int) -> NoReturn:
         time.sleep(GRACE_SECONDS)
     who = f" in process {launch.rank}" if launch.size > 1 else ""
     _complain(f"error{who}: {error}", "red")
+    if launch.size > 1:  # at once: torchrun then ends the others before they say the same
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 
@@ -90,9 +94,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a file's name may be no text
-    if this_launch().size > 1:  # every step PyTorch remarks that all parameters were used, from each process
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
+        if this_launch().size > 1:  # every step PyTorch remarks in each process that all parameters were used
+            os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+        end_with_torchrun()
         app()
     except SystemExit as stop:
         if stop.code == STOPPED:  # by Ctrl-C, outside of training

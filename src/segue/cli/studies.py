@@ -116,7 +116,7 @@ def run_bench(
     ] = None,
     rounds: Annotated[
         int | None,
-        typer.Option("--rounds", min=1, help="Measurements of each kind: 5; methods 15, data and plan 3."),
+        typer.Option("--rounds", min=1, help="Measurements of each kind: 5; methods 15; step, data, plan 3."),
     ] = None,
     save: Annotated[
         Path | None,
@@ -147,7 +147,7 @@ def run_bench(
     elif what == "step":
         from segue.bench.step import bench_step
 
-        bench_step(_networks(case), rounds or 5, device, save)
+        bench_step(_networks(case), rounds or 3, device, save)
     elif what == "data":
         from segue.bench.data import bench_data
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import signal
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+SET_PARENT_DEATH_SIGNAL = 1
+"""of Linux's prctl"""
 
 
 @dataclass(frozen=True)
@@ -17,16 +23,20 @@ class Launch:
     size: int = 1
     local_rank: int = 0
     """among those of its node"""
-    restarts: int = 0
-    """how often torchrun has started all of them again"""
     by_torchrun: bool = False
 
 
 def this_launch() -> Launch:
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
+    numbers = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")]
+    if "TORCHELASTIC_RUN_ID" not in os.environ or not all(number.isdigit() for number in numbers):
         return Launch()
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT")
-    return Launch(*(int(os.environ[name]) for name in names), by_torchrun=True)
+    return Launch(*map(int, numbers), by_torchrun=True)
+
+
+def end_with_torchrun() -> None:
+    """Processes whose torchrun is killed save and stop, too, instead of training on unseen (on Linux)."""
+    if this_launch().by_torchrun and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 def launcher() -> str:

@@ -114,8 +114,11 @@ class Data:
         return make_manifest(self.scenario, [[keys[i] for i in images] for images in self.train_images])
 
 
-def build_data(config: RunConfig, display: Display, group: Group = ALONE) -> Data:
-    """Open and check the data; raises before anything is trained or written."""
+def build_data(config: RunConfig, display: Display, group: Group = ALONE, first_step: int = 0) -> Data:
+    """Open and check the data; raises before anything is trained or written.
+
+    Steps before `first_step` are trained already: what they needed does not matter any more.
+    """
     train_set, test_set = open_sets(config)
     scenario, keys = build_scenario(config, train_set)
     train_present = index_classes(train_set, "train", display)
@@ -123,7 +126,7 @@ def build_data(config: RunConfig, display: Display, group: Group = ALONE) -> Dat
     train_images = step_images(scenario, keys, train_set.keys, train_present)
     test_images = tuple(scenario.select(step, test_present, "test") for step in scenario)
     counts = [(len(train), len(test)) for train, test in zip(train_images, test_images, strict=True)]
-    if problems := step_problems(config, scenario, counts, group):
+    if problems := step_problems(config, scenario, counts, group, first_step):
         raise UserError(problems[0])
     return Data(
         config, scenario, train_set, test_set, train_images, test_images, train_present, test_present,
@@ -147,11 +150,15 @@ def step_images(
 
 
 def step_problems(
-    config: RunConfig, scenario: Scenario, counts: Sequence[tuple[int, int]], group: Group = ALONE
+    config: RunConfig,
+    scenario: Scenario,
+    counts: Sequence[tuple[int, int]],
+    group: Group = ALONE,
+    first_step: int = 0,
 ) -> list[str]:
     """Why steps with so many training and test images cannot be trained, if so."""
     problems = []
-    for step, (train, test) in zip(scenario, counts, strict=True):
+    for step, (train, test) in list(zip(scenario, counts, strict=True))[first_step:]:
         names = ", ".join(scenario.classes.names[class_id] for class_id in step.new)
         if train < 2:
             problems.append(
@@ -204,6 +211,8 @@ def build_method(config: RunConfig, device: torch.device, initial_weights: bool 
 
     Without `initial_weights` no pretrained ones are read: those of a checkpoint will take their place.
     """
+    if config.train.compile and config.train.checkpointing:
+        raise UserError("train.compile and train.checkpointing do not go together: choose one of them.")
     kind: type[Method] = plugins.find("method", config.method.name)
     params = validate(kind.Config, config.method.params, "method.params")
     seed_all(derive_seed(config.train.seed))

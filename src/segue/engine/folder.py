@@ -22,7 +22,7 @@ from segue.engine.recipe import complete
 
 RUN_FOLDERS = ("checkpoints", "steps", "trajectory", "samples", "memory")
 LAUNCH_FILE = "launch.txt"
-"""which torchrun works here: there while it does, or if it was stopped"""
+"""which torchrun worked here last: it stays, since a process may die after the last record is written"""
 RUN_FILES = ("log.jsonl", "scenario.json", LAUNCH_FILE, "recipe.yaml")
 EARLY_FILES = re.compile(r"scenario\.json|launch\.txt|\.(scenario\.json|launch\.txt|recipe\.yaml)\..*\.part")
 """what a run leaves that was stopped before it had its recipe"""
@@ -83,9 +83,10 @@ def after_restart(folder: Path, resume: bool, overwrite: bool) -> tuple[bool, bo
     """`resume` and `overwrite` as they are meant when torchrun has started a command again.
 
     It goes on where it was, but in a folder that it has opened itself only: another run's is still refused.
+    How often it was started is no sign: on several nodes each torchrun counts for itself.
     """
     note = folder / LAUNCH_FILE
-    restarted = this_launch().restarts > 0 and note.is_file() and note.read_text() == launcher()
+    restarted = this_launch().by_torchrun and note.is_file() and note.read_text() == launcher()
     return (True, False) if restarted else (resume, overwrite)
 
 
@@ -93,10 +94,6 @@ def note_launch(folder: Path) -> None:
     if this_launch().by_torchrun:
         with atomic_file(folder / LAUNCH_FILE) as file:
             file.write(launcher().encode())
-
-
-def forget_launch(folder: Path) -> None:
-    (folder / LAUNCH_FILE).unlink(missing_ok=True)
 
 
 def clear_folder(folder: Path, everything: bool) -> None:

@@ -7,6 +7,8 @@ that no process waits for its device. Without torchrun there is no process group
 
 from __future__ import annotations
 
+import time
+import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +25,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from segue.core.errors import UserError
-from segue.core.launch import this_launch
+from segue.core.launch import Launch, this_launch
 from segue.data.steps import Share
 from segue.engine.checkpoint import put_together, take_apart
 from segue.engine.runtime import pick_device
@@ -31,6 +33,9 @@ from segue.engine.runtime import pick_device
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 PATIENCE = timedelta(hours=1)
 """how long processes wait for one that reads all masks or writes; one that is gone is noticed at once"""
+MEETING = timedelta(minutes=10)
+"""how long they wait for each other at the start"""
+MEETING_PAUSE = 0.05
 SYNCED = {nn.BatchNorm2d: nn.SyncBatchNorm, BatchNormAct2d: SyncBatchNormAct}
 
 
@@ -137,14 +142,42 @@ def joined(device: str = "auto") -> Iterator[Group]:
     if chosen.type == "cuda":
         chosen = _own_gpu(chosen, launch.local_rank)
     with lost_is_told():
-        store, _, _ = next(rendezvous("env://", launch.rank, launch.size, timeout=PATIENCE))
-        # torchrun keeps its store when it starts again, with the addresses of processes that are gone
-        store = dist.PrefixStore(f"segue {launch.restarts}", store)
+        try:
+            store, _, _ = next(rendezvous("env://", launch.rank, launch.size, timeout=MEETING))
+        except ValueError as error:
+            raise UserError(f"The processes cannot meet: {error}") from error
+        store = dist.PrefixStore(_agree(store, launch), store)
         dist.init_process_group(BACKENDS[chosen.type], None, PATIENCE, launch.size, launch.rank, store)
         group = Group(chosen, launch.rank, launch.size, launch.local_rank)
         yield group
         group.wait()
     dist.destroy_process_group()  # not after an error: it may wait for processes that do not come
+
+
+def _agree(store: dist.Store, launch: Launch) -> str:
+    """A name that only the processes of this start know.
+
+    torchrun keeps its store when it starts processes again, with the addresses of those that are gone. So
+    each process says hello under a name of its own, the first answers with the name of this start, and waits
+    until all have heard it; what was said in earlier starts is answered by nobody, or to nobody.
+    """
+    own, deadline = uuid.uuid4().hex, time.monotonic() + MEETING.total_seconds()
+    if launch.rank > 0:
+        store.set(f"segue hello {launch.rank}", own)
+        agreed = store.get(f"segue answer {own}").decode()
+        store.set(f"segue heard {agreed} {launch.rank}", "")
+        return agreed
+    missing = set(range(1, launch.size))
+    while missing:
+        for rank in tuple(missing):
+            if store.check([f"segue heard {own} {rank}"]):
+                missing.remove(rank)
+            elif store.check([f"segue hello {rank}"]):
+                store.set(f"segue answer {store.get(f'segue hello {rank}').decode()}", own)
+        if missing and time.monotonic() > deadline:
+            raise LostProcess(f"Processes {sorted(missing)} of the run did not come.")
+        time.sleep(MEETING_PAUSE)
+    return own
 
 
 def _own_gpu(device: torch.device, local_rank: int) -> torch.device:
@@ -166,7 +199,8 @@ def lost_is_told() -> Iterator[None]:
         yield
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
-            reason = str(error).splitlines()[0].rpartition("] ")[2]  # without the place in PyTorch's source
+            # without the place in PyTorch's source, and without advice on other mistakes
+            reason = str(error).splitlines()[0].rpartition("] ")[2].partition(". ")[0]
             raise LostProcess(f"Another process is gone, this one ends too ({reason})") from error
         raise
 

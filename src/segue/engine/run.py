@@ -26,7 +26,6 @@ from segue.engine.folder import (
     after_restart,
     check_folder,
     clear_folder,
-    forget_launch,
     identity,
     locked,
     note_launch,
@@ -81,10 +80,10 @@ def run(
         if group.first:
             resume, overwrite = after_restart(folder, resume, overwrite)
             check_folder(folder, config, resume, overwrite)
-        with group.node_first():
-            data = build_data(config, display, group)
         seen = site.store.entries()
         point = _resume_point(site, resume, overwrite)
+        with group.node_first():
+            data = build_data(config, display, group, point.finished_step + 1)
         with group.node_first():
             method = build_method(config, group.device, initial_weights=point.at_start)
         if (maps := method.saliency()) is not None:
@@ -104,7 +103,6 @@ def run(
             open_folder(folder, config, manifest)
             _check_records(folder, point.finished_step)
             _run_steps(method, data, site, point)
-            forget_launch(folder)
         return read_run(folder)
 
 

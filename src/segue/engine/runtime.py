@@ -28,7 +28,8 @@ def pick_device(name: str = "auto") -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"The device '{name}' cannot be used here: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0].partition(". ")[0]  # some list all devices there are
+        raise UserError(f"The device '{name}' cannot be used here: {reason}") from error
     return device
 
 

@@ -32,7 +32,8 @@ class _Compiled:
             if self.quick is self.plain:
                 raise
             self.quick = self.plain
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            reason = " ".join(lines[:2] if lines[0].endswith("raised:") else lines[:1])
             warnings.warn(
                 f"torch.compile failed for {type(self.part).__name__} ({reason}): going on without.",
                 RuntimeWarning,
