@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import torch
@@ -17,17 +18,37 @@ Channels = tuple[tuple[int, int], ...]
 """ranges of channels, from and to"""
 
 
-class Activation(ABC):
-    """The sums F_j over channels of a strip, and their gradient; the strip is used up.
+Blocks = tuple[tuple[int, int], ...]
+"""channels that always go together, side by side"""
 
-    Channels that always go together are a block: what is asked for is a union of blocks.
-    """
+
+@lru_cache(maxsize=64)
+def _blocks(asked: tuple[Channels, ...], num_channels: int) -> Blocks:
+    cuts = {0, num_channels, *(cut for channels in asked for pair in channels for cut in pair)}
+    return tuple(pairwise(sorted(cuts)))
+
+
+@lru_cache(maxsize=256)
+def _members(channels: Channels, blocks: Blocks) -> tuple[int, ...]:
+    return tuple(i for i, (a, b) in enumerate(blocks) if any(s <= a and b <= t for s, t in channels))
+
+
+@lru_cache(maxsize=16)
+def _membership(blocks: Blocks, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Ones where a channel (column) belongs to a block (row)."""
+    member_MK = torch.zeros(len(blocks), blocks[-1][1], dtype=dtype)
+    for row, (start, stop) in zip(member_MK, blocks, strict=True):
+        row[start:stop] = 1
+    return member_MK.to(device)
+
+
+class Activation(ABC):
+    """The sums F_j over channels of a strip, and their gradient; the strip is used up."""
 
     def __init__(self, z_NRKW: Tensor, asked: Sequence[Channels]) -> None:
         """`asked`: the channels of every sum that will be asked for."""
-        cuts = {0, z_NRKW.shape[2], *(cut for channels in asked for pair in channels for cut in pair)}
-        self.blocks = list(pairwise(sorted(cuts)))
         self.z_NRKW, self.asked = z_NRKW, tuple(dict.fromkeys(asked))
+        self.blocks = _blocks(self.asked, z_NRKW.shape[2])
 
     @abstractmethod
     def total(self, channels: Channels) -> Tensor:
@@ -37,9 +58,9 @@ class Activation(ABC):
     def gradient(self, sums: Sequence[tuple[Channels, Tensor | float]], out_NRKW: Tensor) -> None:
         """Write the gradient of sum_j c_j F_j."""
 
-    def members(self, channels: Channels) -> list[int]:
+    def members(self, channels: Channels) -> tuple[int, ...]:
         """The blocks that these channels consist of."""
-        return [i for i, (a, b) in enumerate(self.blocks) if any(s <= a and b <= t for s, t in channels)]
+        return _members(channels, self.blocks)
 
     def scale_blocks(
         self, factors: Sequence[tuple[Channels, Tensor | float]], p_NRKW: Tensor, out_NRKW: Tensor
@@ -61,10 +82,7 @@ class Softmax(Activation):
         super().__init__(z_NRKW, asked)
         self.e_NRKW = z_NRKW.exp_()
         # the sums of all blocks in one product with ones and zeros
-        member_MK = z_NRKW.new_zeros(len(self.blocks), z_NRKW.shape[2])
-        for row, (start, stop) in zip(member_MK, self.blocks, strict=True):
-            row[start:stop] = 1
-        block_NRMW = member_MK @ self.e_NRKW
+        block_NRMW = _membership(self.blocks, z_NRKW.dtype, z_NRKW.device) @ self.e_NRKW
         self.sums = {k: sum(block_NRMW[:, :, i] for i in self.members(k)) for k in self.asked}
 
     def total(self, channels: Channels) -> Tensor:

@@ -159,16 +159,18 @@ class _Run:
     def evaluate(self) -> tuple[tuple[Tensor, ...], list[Tensor]]:
         """Values, and gradients if they are wanted, both of means over all pixels."""
         map_BKhw, count = self.map_BKhw, len(self.terms)
-        values = map_BKhw.new_zeros(count)
+        values: list[list[Tensor]] = [[] for _ in range(count)]
         gradients = [torch.empty_like(map_BKhw) for _ in range(count if self.wants_gradient else 0)]
         for images in self.cutting.groups():
             self._group(images, values, gradients)
         pixels = len(map_BKhw) * math.prod(self.size)
         for gradient, term in zip(gradients, self.terms, strict=False):
             gradient /= pixels * term.divisor
-        return tuple(values[i] / (pixels * term.divisor) for i, term in enumerate(self.terms)), gradients
+        totals = (torch.stack(own).sum() for own in values)
+        pairs = zip(totals, self.terms, strict=True)
+        return tuple(total / (pixels * term.divisor) for total, term in pairs), gradients
 
-    def _group(self, images: slice, values: Tensor, gradients: list[Tensor]) -> None:
+    def _group(self, images: slice, values: list[list[Tensor]], gradients: list[Tensor]) -> None:
         """Some images, from their map back to it."""
         map_NKhw, resampling = self.map_BKhw[images], self.resampling
         wide_NhKW = resampling.widen(map_NKhw)
@@ -196,7 +198,7 @@ class _Run:
         self.resampling.add_back(target_NhSW, old_NROW[:, :, slice(*self.soft)], rows)
         return old_NROW[:, :, 0].clone()  # the memory of the rest is used again
 
-    def _strip(self, z_NRKW: Tensor, strip: Strip, values: Tensor, back: list[Tensor]) -> None:
+    def _strip(self, z_NRKW: Tensor, strip: Strip, values: list[list[Tensor]], back: list[Tensor]) -> None:
         """All terms on one strip."""
         parts = [term.parts(strip) for term in self.terms]
         # pixel by pixel first: sums over pixels would be large, and their difference inexact
@@ -204,7 +206,8 @@ class _Run:
         activated = self.activation(z_NRKW, [channels for part in parts for channels, _ in part.sums])
         out_NRKW = self.rooms[1][: z_NRKW.numel()].view_as(z_NRKW)
         for i, part in enumerate(parts):
-            values[i] += sum((activated.total(k) * weight for k, weight in part.sums), losses[i]).sum()
+            loss_NRW = sum((activated.total(k) * weight for k, weight in part.sums), losses[i])
+            values[i].append(loss_NRW.sum())
             if back:
                 activated.gradient(part.sums, out_NRKW)
                 if part.labels is not None:
@@ -213,7 +216,7 @@ class _Run:
                 self.resampling.add_back(back[i], out_NRKW, strip.rows)
 
     def _subtract_targets(
-        self, target_NShw: Tensor, images: slice, values: Tensor, gradients: list[Tensor]
+        self, target_NShw: Tensor, images: slice, values: list[list[Tensor]], gradients: list[Tensor]
     ) -> None:
         """The last sum of (*) for targets of the teacher, on the map."""
         for i, term in enumerate(self.terms):
@@ -221,7 +224,7 @@ class _Run:
                 continue
             start, stop = term.soft
             own_NShw = target_NShw[:, start - self.soft[0] : stop - self.soft[0]]
-            values[i] -= (own_NShw * self.map_BKhw[images, start:stop]).sum()
+            values[i].append(-(own_NShw * self.map_BKhw[images, start:stop]).sum())
             if gradients:
                 gradients[i][images, start:stop] -= own_NShw
 
