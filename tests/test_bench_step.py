@@ -56,6 +56,10 @@ def test_rows_are_shown_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     record = json.loads((tmp_path / "step.json").read_text())
     assert record["format"] == bench.FORMAT
     assert record["rows"][1]["caf_by_floor"] == rows[1].caf_by_floor
+    monkeypatch.setattr(bench, "NETWORKS", {"other": TINY})
+    bench.bench_step(["other"], 1, "cpu", tmp_path / "step.json", Console(file=text, width=120))
+    kept = json.loads((tmp_path / "step.json").read_text())["rows"]
+    assert [(row["network"], row["rounds"]) for row in kept] == [("tiny", 2)] * 2 + [("other", 1)] * 2
 
 
 def test_ratios_are_those_of_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

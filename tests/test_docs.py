@@ -17,6 +17,7 @@ from segue.core.metrics import RunScores, run_scores
 from segue.core.records import read_run
 from segue.engine.recipe import complete, resolve
 from segue.report import markdown_tables
+from segue.report.performance import SECTIONS, performance_page
 from segue.testing import check_method
 
 ROOT = Path(__file__).parents[1]

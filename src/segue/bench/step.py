@@ -8,6 +8,7 @@ norm as it is. All on the same batch in one process, in turns; memory in process
 from __future__ import annotations
 
 import copy
+import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -46,6 +47,7 @@ class StepRow:
     network: str
     about: str
     channels: int
+    rounds: int
     seconds: dict[str, float]
     """medians, by subject"""
     memory: dict[str, float]
@@ -77,7 +79,10 @@ def bench_step(
     save: Path | None = None,
     console: Console | None = None,
 ) -> list[StepRow]:
-    """Measure the named networks with both numbers of channels, show one table, and keep it as JSON."""
+    """Measure the named networks with both numbers of channels, show a table each, and keep them as JSON.
+
+    Rows of other networks that the file holds already stay there.
+    """
     console, where = console or Console(), pick_device(device)
     chosen = cases(names)
     with Display(console).bar("bench step", len(chosen)) as bar:
@@ -88,7 +93,8 @@ def bench_step(
     for name in names:
         console.print(_table([row for row in rows if row.network == name], where))
     if save is not None:
-        figures = [asdict(row) for row in rows]
+        stored = json.loads(save.read_text())["rows"] if save.is_file() else []
+        figures = [row for row in stored if row["network"] not in names] + [asdict(row) for row in rows]
         write_json(save, {"format": FORMAT, "versions": versions(where), "rows": figures})
     return rows
 
@@ -104,6 +110,7 @@ def _row(name: str, case: Case, rounds: int, device: str) -> StepRow:
         network=name,
         about=case.about,
         channels=case.classes + 1,
+        rounds=rounds,
         seconds={subject: statistics.median(own) for subject, own in times.items()},
         memory=memory,
         caf_by_floor=ratio(caf, times["floor"]),

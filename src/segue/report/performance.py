@@ -76,7 +76,8 @@ def _losses(record: Record) -> list[str]:
 def _step(record: Record) -> list[str]:
     time, memory = [], []
     for row in record["rows"]:
-        name, seconds = f"{row['about']}, {row['channels']} channels", row["seconds"]
+        name = f"{row['about']}, {row['channels']} channels ({row['rounds']} rounds)"
+        seconds = row["seconds"]
         caf = (seconds["caf fused"] + seconds["caf alone"]) / 2
         time.append([
             name, *(f"{s:.2f}" for s in (seconds["floor"], seconds["mib plain"], seconds["mib"], caf)),
