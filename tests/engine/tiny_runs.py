@@ -15,6 +15,7 @@ from segue.core.config import RunConfig
 from segue.core.records import RunRecord
 from segue.engine import train
 from segue.engine.checkpoint import CheckpointStore, load_tree
+from segue.engine.folder import LAUNCH_FILE
 from segue.engine.progress import Display
 from segue.engine.recipe import resolve
 from segue.engine.run import run
@@ -94,7 +95,9 @@ def run_until(config: RunConfig, folder: Path, iterations: int, display: Display
 
 
 def files(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    """All but the note of who worked here: only torchrun leaves one."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.name != LAUNCH_FILE)
+    return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
 def checkpoints(folder: Path) -> list[str]:

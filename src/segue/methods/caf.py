@@ -143,10 +143,8 @@ class CAF(Method):
         config, old = self.config, self.teacher(batch.images)
         out = self.model(batch.images, self.old_features(old))
         if config.kd_weight:
-            gamma = self.background_weight(old.logits)
-            labelled, distilled = incremental_losses(
-                out.logits, old.logits, batch.labels, self.num_old, gamma
-            )
+            given = out.logits, old.logits, batch.labels, self.num_old
+            labelled, distilled = incremental_losses(*given, self.background_weight(old.logits))
             terms = {"ce": labelled, "kd": config.kd_weight * distilled}
         else:
             terms = {"ce": unbiased_cross_entropy(out.logits, batch.labels, self.num_old)}
