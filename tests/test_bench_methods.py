@@ -154,7 +154,7 @@ def test_unknown_method_is_refused_before_anything_is_measured(growth):
         (["methods", "--case", "small"], "--case does not go with 'segue bench methods'."),
         (["methods", "train.epochs=1"], "KEY=VALUE does not go with 'segue bench methods'."),
         (["caf", "--methods", "mib"], "--methods does not go with 'segue bench caf'."),
-        (["caf", "--save", "costs.json"], "--save does not go with 'segue bench caf'."),
+        (["caf", "--images", "9"], "--images does not go with 'segue bench caf'."),
     ],
 )
 def test_option_of_the_other_benchmark_is_refused(segue, words, complaint):
