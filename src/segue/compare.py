@@ -24,9 +24,10 @@ REMARKS = "remarks.yaml"
 def compare_methods(
     methods: Sequence[str],
     dataset: str,
-    split: str,
+    split: str | None,
     mode: str | None = None,
     words: Sequence[str] = (),
+    recipe: Path | None = None,
     seeds: int = 1,
     out: Path = Path("runs/compare"),
     page: Path | None = None,
@@ -38,7 +39,10 @@ def compare_methods(
     _check_words(words)
     check_page(page)
     recipes = {
-        label: [resolve(name, dataset, split, mode, [*words, f"train.seed={seed}"]) for seed in range(seeds)]
+        label: [
+            resolve(name, dataset, split, mode, [*words, f"train.seed={seed}"], recipe)
+            for seed in range(seeds)
+        ]
         for label, name in _chosen(methods).items()
     }
     recipes = {label: recipes[label] for label in sorted(recipes, key=lambda x: _rank(x, recipes[x][0]))}

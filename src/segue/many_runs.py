@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from segue.core.config import RunConfig
+from segue.core import plugins
+from segue.core.config import RunConfig, as_dict
 from segue.core.errors import UserError
 from segue.core.records import RunRecord, atomic_file, read_run
 from segue.engine.build import build_data
@@ -15,22 +18,52 @@ from segue.engine.folder import check_folder, identity
 from segue.engine.grid import Job, run_all
 from segue.engine.progress import Display
 from segue.engine.runtime import pick_device
+from segue.engine.start import FirstStep, first_step, has_first_step, stored_first_step
 
 
 def run_missing(plan: Mapping[Path, RunConfig], out: Path, device: str, display: Display) -> UserError | None:
     """Carry out the runs of a plan that are not finished yet. What fails does not take the others with it:
     it is returned."""
-    jobs = [Job(recipe, place, resume=True) for place, recipe in plan.items() if not _done(place, recipe)]
-    if not jobs:
+    missing = {place: recipe for place, recipe in plan.items() if not _done(place, recipe)}
+    if not missing:
         return None
     pick_device(device)
-    build_data(jobs[0].config, display)  # bad data or a bad split: say it once
+    jobs = _sharing_first_steps(missing, out, display)
     display.say(f"Runs to do: {len(jobs)}; done: {len(plan) - len(jobs)}. All are kept in {out}.")
     try:
         run_all(jobs, device, display, keep_going=True)
     except UserError as error:
         return error
     return None
+
+
+def _sharing_first_steps(missing: Mapping[Path, RunConfig], out: Path, display: Display) -> list[Job]:
+    """Jobs for these runs, each with a run whose step 0 it can take: one under `out`, or one of the others.
+
+    Reads the data of every run, so that bad data or a bad split is said before anything is trained.
+    """
+    manifests: dict[str, dict[str, Any]] = {}
+    wanted: dict[Path, FirstStep] = {}
+    for place, recipe in missing.items():
+        plain = as_dict(recipe)
+        offline = plugins.find("method", recipe.method.name).offline
+        key = json.dumps([plain["scenario"], plain["data"], plain["eval"], offline])
+        if key not in manifests:
+            manifests[key] = build_data(recipe, display).manifest()
+        wanted[place] = first_step(recipe, manifests[key])
+    donors = {
+        file.parent: stored_first_step(file.parent)[0]
+        for file in sorted(out.rglob("recipe.yaml"))
+        if has_first_step(file.parent)
+    }
+    # those that gather state first: others can start from them, but not the other way round
+    jobs = []
+    for place in sorted(missing, key=lambda place: wanted[place].gathered is None):
+        fitting = (donor for donor, theirs in donors.items() if wanted[place].can_start_from(theirs))
+        start = next(fitting, None)
+        donors.setdefault(place, wanted[place])
+        jobs.append(Job(missing[place], place, resume=True, start=start if start != place else None))
+    return jobs
 
 
 def started_runs(places: Iterable[Path]) -> tuple[RunRecord, ...]:

@@ -1,5 +1,6 @@
 """Batches follow from (seed, step, iteration) alone, wherever they start and however many workers read."""
 
+import multiprocessing
 import random
 from collections import Counter
 from itertools import pairwise
@@ -316,3 +317,24 @@ def test_to_device_makes_labels_int64() -> None:
     moved = batch.to(CPU)
     assert moved.images.dtype == torch.uint8 and moved.labels.dtype == torch.int64 and moved.keys == ["a"]
     assert (moved.labels == 255).all()
+
+
+@with_workers
+def test_workers_end_with_their_iterator() -> None:
+    """They ignore signals: one that is left over would keep the whole process from ending."""
+    source = iter(Batches(scenes(), OrderedPlan(7, 2), CPU, workers=1))
+    next(source)
+    (worker,) = multiprocessing.active_children()
+    source.close()
+    worker.join(5)
+    assert not worker.is_alive()
+
+
+@with_workers
+def test_workers_end_when_a_picture_is_bad() -> None:
+    """Also while somebody still holds the error, and with it all that was going on."""
+    data = scenes()
+    data.dataset.read = lambda _: (_ for _ in ()).throw(UserError("spoilt"))
+    with pytest.raises(UserError, match="spoilt") as held:
+        list(Batches(data, OrderedPlan(7, 2), CPU, workers=1))
+    assert held.value is not None and not multiprocessing.active_children()

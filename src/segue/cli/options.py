@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from segue.core.errors import UserError
+
 Target = Annotated[
     str,
     typer.Argument(
@@ -18,6 +20,10 @@ Target = Annotated[
 Words = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Settings, such as optim.lr_next=0.001 data.root=FOLDER."),
+]
+RecipeWords = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="A recipe (my.yaml) and settings for all runs."),
 ]
 ON = typer.Option("--on", metavar="DATASET", help="Data set: see 'segue list datasets'.")
 SPLIT = typer.Option("--split", help="15-5: 15 classes first, then 5 at a time; or 'cat,dog/person'.")
@@ -39,6 +45,16 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 def settings(words: list[str] | None, seed: int | None) -> list[str]:
     return [*(words or []), *([] if seed is None else [f"train.seed={seed}"])]
+
+
+def recipe_and_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
+    """A recipe that stands among the settings, and the settings."""
+    from segue.engine.recipe import find_recipe
+
+    files = [word for word in words or [] if "=" not in word and word.endswith((".yaml", ".yml"))]
+    if len(files) > 1:
+        raise UserError(f"Two recipes, {files[0]} and {files[1]}: name one.")
+    return (find_recipe(files[0]) if files else None), [word for word in words or [] if word not in files]
 
 
 def with_manifest(words: list[str] | None, manifest: Path | None) -> list[str]:

@@ -69,6 +69,12 @@ def train(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete an earlier run in that folder.")
     ] = False,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="RUN", help="A run whose step 0 is the same: it is not trained again."
+        ),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Train and test every step of a scenario.
@@ -81,7 +87,7 @@ def train(
 
     config, folder = resolve_target(target, on, split, mode, seed, with_manifest(words, manifest))
     folder = out or folder or default_folder(config)
-    record = run(config, folder, resume, overwrite, device, Display())
+    record = run(config, folder, resume, overwrite, device, Display(), start)
     if record is not None:
         _print_tables([record])
         tell(f"Records: {folder}/steps. Page: segue report {folder}")

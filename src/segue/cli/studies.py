@@ -10,14 +10,15 @@ from rich.console import Console
 
 from segue.cli.options import (
     ON,
-    SPLIT,
     Device,
     ModeOption,
     Page,
+    RecipeWords,
     Seed,
     Seeds,
     SplitOption,
     Words,
+    recipe_and_words,
     settings,
     tell,
 )
@@ -69,8 +70,8 @@ def run_ablations(
 
 def run_comparison(
     on: Annotated[str, ON],
-    split: Annotated[str, SPLIT],
-    words: Words = None,
+    words: RecipeWords = None,
+    split: SplitOption = None,
     mode: ModeOption = None,
     methods: Annotated[
         str, typer.Option("--methods", metavar="NAMES", help="all, or names and .py files: mib,caf,mine.py.")
@@ -84,12 +85,16 @@ def run_comparison(
 
     segue compare --on scenes --split 4-2 --methods all --seeds 3
 
-    Runs that are done are not run again. KEY=VALUE settings apply to all methods.
+    segue compare voc256.yaml --on folder --split 6-1 data.root=FOLDER model.weights=FILE
+
+    Runs that are done are not run again, and a step 0 that several methods share is trained once. KEY=VALUE
+    settings apply to all methods; a recipe (.yaml) may have a section of its own for each.
     """
     from segue.compare import compare_methods
 
     names = [name.strip() for name in methods.split(",")]
-    compare_methods(names, on, split, mode, words or [], seeds, out, page, device)
+    recipe, said = recipe_and_words(words)
+    compare_methods(names, on, split, mode, said, recipe, seeds, out, page, device)
 
 
 def run_bench(

@@ -47,6 +47,8 @@ class ScenarioConfig:
     """order of arrival: class ids or names, random-SEED, or a name that the data set knows (ade20k: b)"""
     manifest: str | None = None
     """a scenario.json that lists the images of every step"""
+    hold_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """share of the training images that no step trains on; they are tested on instead of the test images"""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class ModelConfig:
     backbone: str = "resnet101"
     head: Literal["deeplabv3", "lite", "tiny"] = "deeplabv3"
     output_stride: Literal[8, 16, 32] = 16
+    stages: Count | None = None
+    """stages of the backbone that are used, if not all"""
     weights: str | None = None
     """local state dict of the backbone (safetensors or a weights-only .pth)"""
     pretrained: bool = False
@@ -132,6 +136,8 @@ class EvalConfig:
 
     samples: Annotated[int, Field(ge=0)] = 4
     """test images whose predictions are kept as pictures"""
+    thin: Count = 1
+    """only every so many-th test image is tested"""
     every: Count | None = None
     """epochs between tests during a step, by every strategy of the method"""
 
@@ -218,10 +224,15 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
             raise UserError(f"'{word}': the value is not valid YAML.") from error
         if key == "scenario.split":
             value = value if isinstance(value, list | str) else text
-        for part in reversed(key.split(".")):
-            value = {part: value}
-        nested = merge(nested, value)
+        nested = merge(nested, nest(key, value))
     return nested
+
+
+def nest(key: str, value: Any) -> dict[str, Any]:
+    """`a.b` and a value as {a: {b: value}}."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return value
 
 
 def as_dict(config: RunConfig) -> dict[str, Any]:

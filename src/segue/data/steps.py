@@ -229,7 +229,7 @@ class Batches:
     """An iterable of batches on a device; each iteration starts anew at `start`.
 
     Of several processes each reads its `share`, in all `parts` that a batch will be split into; a batch of
-    which it has nothing is left out.
+    which it has nothing is left out. Whoever may stop early closes the iterator (`contextlib.closing`).
     """
 
     data: StepData
@@ -251,10 +251,14 @@ class Batches:
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # the loader draws a seed from it: the global one stays as it is
         )
-        return (
-            replace(_unwrap(batch).to(self.device), share=self.share, in_all=images)
-            for batch, (images, _) in zip(loader, again, strict=False)
-        )
+        source = iter(loader)
+        try:
+            for images, _ in again:
+                batch = _unwrap(next(source)).to(self.device)
+                yield replace(batch, share=self.share, in_all=images)
+        finally:
+            # its workers end now: they ignore signals, so a process that exits before them waits for ever
+            del source
 
     def _shares(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """The images of each batch: how many there are in all, and which of them are this process's."""

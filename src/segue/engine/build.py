@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -124,7 +125,15 @@ def build_data(config: RunConfig, display: Display, group: Group = ALONE, first_
     train_present = index_classes(train_set, "train", display)
     test_present = index_classes(test_set, "test", display)
     train_images = step_images(scenario, keys, train_set.keys, train_present)
-    test_images = tuple(scenario.select(step, test_present, "test") for step in scenario)
+    if config.scenario.hold_out:
+        held_out = chosen_by_name(train_set.keys, config.scenario.hold_out)
+        train_images = tuple(images[~held_out[images]] for images in train_images)
+        test_set, test_present, tested = train_set, train_present, held_out
+    else:
+        tested = np.ones(len(test_set), dtype=bool)
+    tested &= np.arange(len(test_set)) % config.eval.thin == 0
+    test_images = (scenario.select(step, test_present, "test") for step in scenario)
+    test_images = tuple(images[tested[images]] for images in test_images)
     counts = [(len(train), len(test)) for train, test in zip(train_images, test_images, strict=True)]
     if problems := step_problems(config, scenario, counts, group, first_step):
         raise UserError(problems[0])
@@ -132,6 +141,13 @@ def build_data(config: RunConfig, display: Display, group: Group = ALONE, first_
         config, scenario, train_set, test_set, train_images, test_images, train_present, test_present,
         share=group.share,
     )  # fmt: skip
+
+
+def chosen_by_name(keys: Sequence[str], share: float) -> np.ndarray:
+    """Which images belong to a share of all: the same in every step, whatever else there is."""
+    # not the hash that parts a folder into training and test images: it would find none of its share again
+    digests = (hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=4) for key in keys)
+    return np.array([int.from_bytes(digest.digest(), "big") < share * 2**32 for digest in digests])
 
 
 def step_images(

@@ -132,6 +132,8 @@ class ResumePoint:
     finished_step: int = -1
     finished: dict[str, Any] | None = None
     inside: dict[str, Any] | None = None
+    start: dict[str, Any] | None = None
+    """step 0 of another run, to begin with"""
 
     @property
     def at_start(self) -> bool:
@@ -166,12 +168,15 @@ class CheckpointStore:
         self._prune(step, math.inf)
 
     def _prune(self, step: int, iteration: float) -> None:
-        """Keep the last two of each kind. What lies after the present moment was passed over by a resume."""
+        """Keep the last two of each kind, and step 0, from where other runs may start.
+
+        What lies after the present moment was passed over by a resume.
+        """
         now = (step, iteration)
         past = [entry for entry in self.entries() if (entry.step, entry.iteration) <= now]
         finished = [entry for entry in past if entry.finished]
         inside = [] if math.isinf(iteration) else [entry for entry in past if not entry.finished]
-        kept = {*finished[-KEPT:], *inside[-KEPT:]}
+        kept = {*finished[:1], *finished[-KEPT:], *inside[-KEPT:]}
         for entry in self.entries():
             if entry not in kept:
                 entry.path.unlink(missing_ok=True)

@@ -25,6 +25,7 @@ from segue.core.records import RunRecord, read_run
 from segue.engine.progress import Bar, Display, terminal_bars
 from segue.engine.run import run
 from segue.engine.runtime import pick_device
+from segue.engine.start import has_first_step
 from segue.engine.train import Interrupted
 
 
@@ -36,6 +37,8 @@ class Job:
     folder: Path
     resume: bool = False
     overwrite: bool = False
+    start: Path | None = None
+    """a run to take step 0 from; if it is one of these jobs, this one waits until it has that step"""
 
 
 def run_all(
@@ -52,7 +55,7 @@ def run_all(
         errors = []
         for job in jobs:
             try:
-                run(job.config, job.folder, job.resume, job.overwrite, device, display)
+                run(job.config, job.folder, job.resume, job.overwrite, device, display, _start(job))
             except UserError as error:
                 errors.append(f"{job.folder.name}: {error}")
                 if not keep_going:
@@ -115,13 +118,24 @@ class _Pool:
 
     def _start(self, bars: Any) -> None:
         while self.waiting and len(self.running) < self.processes and self._goes_on:
-            job = self.waiting.pop(0)
+            ready = (i for i, job in enumerate(self.waiting) if not self._must_wait(job))
+            if (place := next(ready, None)) is None:
+                return
+            job = self.waiting.pop(place)
             process = self.context.Process(target=_work, args=(job, *self.arguments))
             with _ignored(signal.SIGINT):  # inherited: Ctrl-C reaches the parent, which asks with SIGTERM
                 process.start()
             name = str(job.folder)
             self.running[name], self.began[name] = process, time.monotonic()
             self.tasks[name] = bars.add_task(job.folder.name, total=None, text="starting")
+
+    def _must_wait(self, job: Job) -> bool:
+        """Whether step 0, which it will take from another job, is still to be trained."""
+        return (
+            job.start is not None
+            and not has_first_step(job.start)
+            and (str(job.start) in self.running or any(other.folder == job.start for other in self.waiting))
+        )
 
     def _listen(self, bars: Any) -> None:
         try:
@@ -165,6 +179,11 @@ def _ignored(number: int) -> Iterator[None]:
         signal.signal(number, handler)
 
 
+def _start(job: Job) -> Path | None:
+    """The run to start from; none if it has failed before it had a step 0."""
+    return job.start if job.start is not None and has_first_step(job.start) else None
+
+
 class _QueueDisplay(Display):
     """Sends bars and messages to the process that shows them."""
 
@@ -193,7 +212,8 @@ def _work(job: Job, reports: Any, device: str, threads: int) -> None:
     torch.set_num_threads(threads)
     name = str(job.folder)
     try:
-        run(job.config, job.folder, job.resume, job.overwrite, device, _QueueDisplay(name, reports))
+        report = _QueueDisplay(name, reports)
+        run(job.config, job.folder, job.resume, job.overwrite, device, report, _start(job))
         reports.put((name, "end", None))
     except UserError as error:
         reports.put((name, "end", f"{job.folder.name}: {error}"))

@@ -1,7 +1,8 @@
 """A recipe from three words: method, data set, split.
 
 Later layers win: defaults, the data set's training protocol, the method's values for this setting, those of
-its variant, the recipe file, `key=value` words. The result is complete, so a run folder explains itself.
+its variant, the recipe file, what that says of this method alone, `key=value` words. The result is complete,
+so a run folder explains itself.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 
 import segue
 from segue.core import plugins
-from segue.core.config import RunConfig, merge, parse_overrides, validate
-from segue.core.errors import UserError
+from segue.core.config import RunConfig, merge, nest, parse_overrides, validate
+from segue.core.errors import UserError, suggest
 from segue.core.manifest import read_manifest
 from segue.core.records import read_yaml
 from segue.core.scenario import canonical_split
@@ -36,8 +37,27 @@ def resolve(
         "method": {"name": method},
         "scenario": {"dataset": dataset, "split": split, "mode": mode},
     }
-    asked = merge(read_yaml(file) if file is not None else {}, _given(words))
-    return complete(override(asked, overrides))
+    stored = read_yaml(file) if file is not None else {}
+    stored.pop("tune", None)  # for `segue tune` alone
+    methods = stored.pop("methods", None)
+    asked = override(merge(stored, _given(words)), overrides)
+    own = _own_values(methods, _section(asked, "method").get("name"), file)
+    return complete(override(merge(merge(stored, own), _given(words)), overrides))
+
+
+def _own_values(methods: Any, name: str | None, file: str | Path | None) -> dict[str, Any]:
+    """What the section `methods` of a recipe file says of one method: {method: {dotted key: value}}."""
+    if methods is None:
+        return {}
+    if not isinstance(methods, Mapping) or not all(isinstance(each, Mapping) for each in methods.values()):
+        raise UserError(f"{file}: 'methods' should hold a section for each method: {{mib: {{key: value}}}}.")
+    known = plugins.names("method")
+    if unknown := [each for each in methods if each not in known]:
+        raise UserError(f"{file}: there is no method '{unknown[0]}'.{suggest(str(unknown[0]), known)}")
+    values: dict[str, Any] = {}
+    for key, value in methods.get(name, {}).items():
+        values = merge(values, nest(str(key), value))
+    return values
 
 
 def override(values: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:

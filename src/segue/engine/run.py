@@ -6,7 +6,7 @@ import math
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from segue.engine.runtime import (
     versions,
 )
 from segue.engine.samples import choose_samples, write_inputs, write_predictions
+from segue.engine.start import read_start, take_over
 from segue.engine.train import Session, train_step
 from segue.methods.base import Method, StepContext
 
@@ -68,10 +69,12 @@ def run(
     overwrite: bool = False,
     device: str = "auto",
     display: Display | None = None,
+    start: Path | None = None,
 ) -> RunRecord | None:
     """Train and test every step of a recipe; everything lands in the run folder.
 
-    Of several processes the first alone reads and writes that folder; the others return None.
+    With `start`, another run's folder, step 0 is taken from there instead of being trained. Of several
+    processes the first alone reads and writes that folder; the others return None.
     """
     with joined(device) as group:
         display = (display or Display()) if group.first else Display(quiet=True)
@@ -85,10 +88,13 @@ def run(
         with group.node_first():
             data = build_data(config, display, group, point.finished_step + 1)
         with group.node_first():
-            method = build_method(config, group.device, initial_weights=point.at_start)
+            method = build_method(config, group.device, initial_weights=point.at_start and start is None)
         if (maps := method.saliency()) is not None:
             data = data.with_saliency(Path(maps).expanduser())
         manifest = _same_manifest(data, group)
+        if start is not None and point.at_start:
+            found = read_start(start, config, manifest) if group.first else None
+            point = replace(point, start=group.from_first(found))
         if not group.first:
             _run_steps(method, data, site, point)
             return None
@@ -141,6 +147,8 @@ def _run_steps(method: Method, data: Data, site: Site, point: ResumePoint) -> No
             if step.index == point.finished_step:
                 load_strictly(method, point.finished["method"], site.store.path(step.index))
                 outcome = point.finished["outcome"]
+            elif step.first and point.start is not None:
+                outcome = _take_over(method, data, step, site, point.start)
             else:
                 inside = point.inside if step.index == point.finished_step + 1 else None
                 outcome = _train(method, data, step, site, log, inside)
@@ -173,11 +181,10 @@ def _train(
     reset_peak_memory(device)
     method.model.norm_frozen = config.train.norm == "frozen" and not step.first
     method.train()  # a run that goes on comes here from a test, a resumed one does not
-    generator = torch.Generator().manual_seed(derive_seed(config.train.seed, step.index, 1))
-    context = StepContext(step, data.one_pass(step.index, device), device, generator)
+    context = _context(data, step, device)
     with autocast(device, config.train.precision):  # as in training
         method.begin_step(context)
-    session = Session.start(method, step, config.optim, config.train, device, generator, group)
+    session = Session.start(method, step, config.optim, config.train, device, context.generator, group)
     if inside is not None:
         session.load_state_dict(inside)
     batches = data.train_batches(step.index, device, session.iteration, _replay(method))
@@ -192,6 +199,20 @@ def _train(
         tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
         site.store.save_finished(step.index, tree)
     return outcome
+
+
+def _take_over(method: Method, data: Data, step: Step, site: Site, start: dict[str, Any]) -> dict[str, Any]:
+    """Step 0 as another run has trained it, with what it cost there."""
+    take_over(method, _context(data, step, site.device), start, site.folder)
+    if site.group.first:
+        tree = {"method": method.state_dict(), "outcome": start["outcome"], "log_bytes": 0}
+        site.store.save_finished(step.index, tree)
+    return start["outcome"]
+
+
+def _context(data: Data, step: Step, device: torch.device) -> StepContext:
+    generator = torch.Generator().manual_seed(derive_seed(data.config.train.seed, step.index, 1))
+    return StepContext(step, data.one_pass(step.index, device), device, generator)
 
 
 def _watcher(method: Method, data: Data, step: Step, site: Site) -> Callable[[int], None]:

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,9 +122,9 @@ def train_step(
         check_weights(session.method)
         store.save_inside(step.index, session.iteration, session.state_dict() | {"log_bytes": log.size})
 
-    with _interrupts() as stop:
+    with _interrupts() as stop, closing(iter(batches)) as source:
         try:
-            for batch in batches:
+            for batch in source:
                 set_learning_rate(session.optimizer, session.iteration, total, optim.poly_power)
                 if group.size > 1:  # checkpoints hold the random state of the first process only
                     numbers = config.seed, step.index, session.iteration, group.rank

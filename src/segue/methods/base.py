@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -71,12 +71,29 @@ class Method(nn.Module, ABC):
     """keep a frozen copy of the model before each incremental step, as `self.teacher`"""
     balanced_init: ClassVar[bool] = False
     """new classifiers start as shares of the background"""
+    plain_start: ClassVar[bool] = False
+    """step 0 is cross-entropy on the bare network: methods that have this in common may share it"""
+    gathers: ClassVar[bool] = False
+    """gathers state while it trains, so that a trained model alone is no start for it"""
+    later: ClassVar[tuple[str, ...]] = ()
+    """settings that play no part in step 0"""
 
     def __init__(self, config: Any, model: Segmenter) -> None:
         super().__init__()
         self.config = config
         self.model = model
         self.teacher: Teacher | None = None
+
+    @classmethod
+    def first_step(cls, config: Any) -> dict[str, Any]:
+        """The settings that decide the model of step 0; none for a plain start."""
+        return {} if cls.plain_start else cls.own_start(config)
+
+    @classmethod
+    def own_start(cls, config: Any) -> dict[str, Any]:
+        """The settings that decide all that a step 0 of its own leaves."""
+        params = {name: value for name, value in asdict(config).items() if name not in cls.later}
+        return {"method": cls.__name__, **params}
 
     @abstractmethod
     def begin_step(self, ctx: StepContext) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -126,6 +126,10 @@ class CAF(Method):
         self.excitation = nn.ModuleDict()
         for name in config.ad.maps.split("+") if config.ad.channel else ():
             self.excitation[name] = Excitation(widths[name], trained=config.ad.excitation == "trained")
+
+    @classmethod
+    def first_step(cls, config: Config) -> dict[str, Any]:
+        return {"layer": asdict(config.layer)} if config.layer.enabled else {}
 
     def grow(self, step: Step) -> None:
         super().grow(step)

@@ -27,6 +27,7 @@ class Config:
 class DFT(Method):
     Config = Config
     about = About("Frozen but for new classifiers", "baseline", 2023, keeps="memory (optional)")
+    plain_start = True
     settings = (Setting("scenes", None, {"optim": {"lr_next": 0.2}}),)  # a single layer stands more
 
     def grow(self, step: Step) -> None:

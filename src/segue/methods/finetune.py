@@ -19,6 +19,7 @@ class Config:
 class FineTune(Method):
     Config = Config
     about = About("Fine-tuning", "lower bound", 2020)
+    plain_start = True
 
     def begin_step(self, ctx: StepContext) -> None:
         pass

@@ -28,6 +28,7 @@ class Config:
 class ILT(Method):
     Config = Config
     about = About("Incremental Learning Techniques", "Michieli, Zanuttigh, ICCVW", 2019, keeps="teacher")
+    plain_start = True
     settings = (Setting("scenes", None, {"method": {"params": {"feature_weight": 1.0}}}),)
     uses_teacher = True
 

@@ -35,6 +35,7 @@ class Config:
 class IncSeg(Method):
     Config = Config
     about = About("EM framework (re-derived)", "Yan et al., ACM MM", 2021, keeps="teacher, memory (optional)")
+    later = ("confidence", "memory")
     uses_teacher = True
     balanced_init = True
 

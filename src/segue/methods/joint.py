@@ -19,6 +19,7 @@ class Config:
 class Joint(Method):
     Config = Config
     about = About("Joint training", "upper bound", 2020, keeps="all images")
+    plain_start = True
     offline = True
 
     def begin_step(self, ctx: StepContext) -> None:

@@ -25,6 +25,7 @@ class Config:
 class LwF(Method):
     Config = Config
     about = About("Learning without Forgetting", "Li and Hoiem, ECCV", 2016, keeps="teacher")
+    plain_start = True
     uses_teacher = True
 
     def begin_step(self, ctx: StepContext) -> None:

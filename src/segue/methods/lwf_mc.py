@@ -25,6 +25,7 @@ class Config:
 class LwFMC(Method):
     Config = Config
     about = About("LwF multi-class", "Rebuffi et al., CVPR", 2017, keeps="teacher")
+    later = ("kd_weight",)
     uses_teacher = True
 
     def begin_step(self, ctx: StepContext) -> None:

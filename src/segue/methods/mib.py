@@ -26,6 +26,7 @@ class Config:
 class MiB(Method):
     Config = Config
     about = About("Modeling the Background", "Cermelli et al., CVPR", 2020, keeps="teacher")
+    plain_start = True
     settings = (
         Setting("voc", "15-1", {"method": {"params": {"kd_weight": 100.0}}}),
     )  # said by its authors, not in the paper

@@ -25,6 +25,10 @@ from segue.models.segmenter import Segmenter
 class PenalisedMethod(Method):
     """Abstract: a subclass says which importance; its config has `weight`, the factor of the penalty."""
 
+    plain_start = True
+    gathers = True
+    later = ("weight",)
+
     def __init__(self, config: Any, model: Segmenter) -> None:
         super().__init__(config, model)
         self.importance = self.make_importance()

@@ -39,6 +39,7 @@ class Config:
 class PLOP(Method):
     Config = Config
     about = About("PLOP", "Douillard et al., CVPR", 2021, keeps="teacher")
+    plain_start = True
     settings = (
         Setting("ade20k", None, {"method": {"params": {"pod_factor": 1e-3, "pod_logits_factor": 1e-5}}}),
         Setting("scenes", None, {"method": {"params": {"pod_factor": 1e-3}}}),

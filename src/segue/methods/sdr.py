@@ -44,6 +44,8 @@ class SDR(Method):
     about = About(
         "Sparse, disentangled features", "Michieli, Zanuttigh, CVPR", 2021, keeps="teacher, prototypes"
     )
+    gathers = True
+    later = ("kd_weight", "matching")
     settings = (Setting("scenes", None, {"method": {"params": {"kd_weight": 10.0}}}),)
     uses_teacher = True
 

@@ -42,6 +42,7 @@ class Config:
 class SSUL(Method):
     Config = Config
     about = About("SSUL", "Cha et al., NeurIPS", 2021, keeps="memory (optional)")
+    later = ("confidence", "memory")
     settings = (
         Setting(
             "voc",

@@ -116,6 +116,8 @@ def build_backbone(config: ModelConfig) -> nn.Module:
     if config.backbone == "tiny":
         if config.output_stride != 8:
             raise UserError("The backbone tiny has output stride 8: set model.output_stride=8.")
+        if config.stages:
+            raise UserError("The backbone tiny is used whole: drop model.stages.")
         if config.weights or config.pretrained:
             raise UserError(
                 "The backbone tiny has no pretrained weights: drop model.weights and model.pretrained."
@@ -132,9 +134,21 @@ def _build_timm(config: ModelConfig) -> TimmBackbone:
         raise UserError(f"There is no backbone '{name}'.{suggest(name, ['tiny', *known])}")
     try:
         body = timm.create_model(
-            name, features_only=True, output_stride=config.output_stride, pretrained=config.pretrained
-        )
-    except (RuntimeError, AttributeError, TypeError, NotImplementedError, AssertionError) as error:
+            name, features_only=True, output_stride=config.output_stride, pretrained=config.pretrained,
+            **({"out_indices": tuple(range(config.stages))} if config.stages else {}),
+        )  # fmt: skip
+    except (
+        RuntimeError,
+        AttributeError,
+        TypeError,
+        NotImplementedError,
+        AssertionError,
+        IndexError,
+    ) as error:
+        if config.stages:
+            raise UserError(
+                f"The backbone {name} has no {config.stages} stages: set model.stages."
+            ) from error
         raise UserError(
             f"The backbone {name} cannot give feature maps at output stride {config.output_stride}"
             f"{f': {error}' if str(error) else ''}."
@@ -153,11 +167,19 @@ def _build_timm(config: ModelConfig) -> TimmBackbone:
             f"The backbone {name} has output stride {reduction}, not {config.output_stride}:"
             f" set model.output_stride={reduction}."
         )
+    _drop_unused(body)
     cfg = timm.get_pretrained_cfg(name)
     if config.weights:
         load_weights(body, timm.create_model(name), Path(config.weights).expanduser())
     quicken(body)
     return TimmBackbone(body, {"mean": cfg.mean, "std": cfg.std})
+
+
+def _drop_unused(body: nn.Module) -> None:
+    """Some of timm's feature extractors run through all their stages, whichever are wanted."""
+    parent, _, last = body.feature_info.module_name()[-1].rpartition(".")
+    if parent and last.isdecimal() and isinstance(stages := body.get_submodule(parent), nn.Sequential):
+        del stages[int(last) + 1 :]
 
 
 def load_weights(body: nn.Module, whole: nn.Module, path: Path) -> None:

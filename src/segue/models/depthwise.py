@@ -84,7 +84,7 @@ def _convolve(x_BChw: Tensor, weight_C1kk: Tensor, bias_C: Tensor | None, dilati
     if pad * dilation <= MOST_PADDING:
         return F.conv2d(x_BChw, weight_C1kk, bias_C, 1, pad * dilation, dilation, channels)
     y = F.conv2d(to_batch(x_BChw, dilation), weight_C1kk, bias_C, 1, pad, 1, channels)
-    return from_batch(y, dilation, x_BChw.shape)
+    return from_batch(y, dilation, x_BChw.shape).clone()  # a view could not be changed in place
 
 
 def _weight_gradient(x_BChw: Tensor, grad_BChw: Tensor, weight_C1kk: Tensor, dilation: int) -> Tensor:
