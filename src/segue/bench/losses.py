@@ -17,10 +17,10 @@ from torch import Tensor
 
 from segue import losses
 from segue.bench import plain
-from segue.bench.measure import in_own_process, in_turns, ratio
+from segue.bench.measure import growth, in_own_process, in_turns, ratio
 from segue.core.records import write_json
 from segue.engine.progress import Display
-from segue.engine.runtime import peak_memory, pick_device, reset_peak_memory, versions
+from segue.engine.runtime import pick_device, versions
 
 FORMAT = "segue-bench-losses-1"
 STRIDE = 16
@@ -138,10 +138,7 @@ def _growth(maps: Maps, name: str, side: int, device: str) -> int:
     loss = LOSSES[name][side]
     _call(loss, maps.draw(where, 1, WARM_UP))
     given = maps.draw(where, maps.batch, maps.side)
-    reset_peak_memory(where)
-    before = peak_memory(where)  # right after a reset: the present size
-    _call(loss, given)
-    return peak_memory(where) - before
+    return growth(lambda: _call(loss, given), where)
 
 
 def _table(rows: Sequence[LossRow], device: torch.device) -> Table:

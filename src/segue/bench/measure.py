@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from segue.engine.progress import Bar
-from segue.engine.runtime import synchronize
+from segue.engine.runtime import peak_memory, reset_peak_memory, synchronize
 
 T = TypeVar("T")
 
@@ -37,6 +37,14 @@ def in_turns(
 def ratio(ours: Sequence[float], plain: Sequence[float]) -> float:
     """Median of the ratios, round by round."""
     return statistics.median(a / b for a, b in zip(ours, plain, strict=True))
+
+
+def growth(work: Callable[[], Any], device: torch.device) -> int:
+    """Bytes by which work raises the peak above the size before it: of this process, or of a CUDA device."""
+    reset_peak_memory(device)
+    before = peak_memory(device)  # right after a reset: the present size
+    work()
+    return peak_memory(device) - before
 
 
 def in_own_process(function: Callable[..., T], *arguments: Any) -> T:

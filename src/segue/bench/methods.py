@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from segue.bench.measure import in_own_process, in_turns, ratio
+from segue.bench.measure import growth, in_own_process, in_turns, ratio
 from segue.core import plugins
 from segue.core.config import RunConfig
 from segue.core.costs import Cost, Costs
@@ -27,7 +27,7 @@ from segue.engine.build import build_data, build_method
 from segue.engine.footprint import own_state
 from segue.engine.progress import Display
 from segue.engine.recipe import resolve
-from segue.engine.runtime import derive_seed, peak_memory, pick_device, reset_peak_memory, seed_all, versions
+from segue.engine.runtime import derive_seed, pick_device, seed_all, versions
 from segue.engine.train import Session, update
 from segue.many_runs import command_line
 from segue.methods.base import Method, StepContext
@@ -187,8 +187,4 @@ def extra_peak(name: str, device: str) -> int:
     where = pick_device(device)
     subject = Subject.load(name, where)
     batch = Subject.load(REFERENCE, where).batches[-1][0]
-    reset_peak_memory(where)
-    before = peak_memory(where)  # of a moment: the present size
-    session = subject.start(where)
-    subject.iterate(session, [batch] * BATCHES)
-    return peak_memory(where) - before
+    return growth(lambda: subject.iterate(subject.start(where), [batch] * BATCHES), where)

@@ -8,7 +8,6 @@ back at once what is free; the peak with its usual hoard is measured beside it.
 
 from __future__ import annotations
 
-import gc
 import os
 import statistics
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from segue.bench.measure import in_own_process
+from segue.bench.measure import growth, in_own_process
 from segue.core import plugins
 from segue.core.config import RunConfig
 from segue.core.records import write_json
@@ -29,7 +28,7 @@ from segue.engine.build import build_scenario
 from segue.engine.footprint import footprint, made_up_batch, step_session
 from segue.engine.progress import Display
 from segue.engine.recipe import resolve
-from segue.engine.runtime import peak_memory, pick_device, reset_peak_memory, versions
+from segue.engine.runtime import pick_device, versions
 from segue.engine.train import update
 
 PLAN_FORMAT = "segue-bench-plan-1"
@@ -162,14 +161,14 @@ def measured_peak(case: Case, device: str) -> int:
     torch.set_num_threads(1)  # several threads have stacks and workspaces of their own
     config, scenario, where = case.config, case.scenario, pick_device(device)
     step_session(TINY.config, TINY.scenario, 1, where)
-    reset_peak_memory(where)
-    before = peak_memory(where)  # of a moment: the present size
-    session = step_session(config, scenario, len(scenario) - 1, where)
-    gc.collect()  # copies of models of the steps before, which Python would let go at some time
-    batch = made_up_batch(session.method, scenario[-1], config.train.batch_size, config, where)
-    for _ in range(ITERATIONS):
-        update(session, batch, config.optim.clip, config.train)
-    return peak_memory(where) - before
+
+    def train() -> None:
+        session = step_session(config, scenario, len(scenario) - 1, where)
+        batch = made_up_batch(session.method, scenario[-1], config.train.batch_size, config, where)
+        for _ in range(ITERATIONS):
+            update(session, batch, config.optim.clip, config.train)
+
+    return growth(train, where)
 
 
 def plan_table(result: PlanBench) -> Table:

@@ -23,12 +23,12 @@ from torch import Tensor
 from segue.bench import plain
 from segue.bench.caf import CASES as NETWORKS
 from segue.bench.caf import OPTIM, Case, incremental_method, random_batch
-from segue.bench.measure import in_own_process, in_turns, ratio
+from segue.bench.measure import growth, in_own_process, in_turns, ratio
 from segue.core.records import write_json
 from segue.core.scenario import Step
 from segue.data.steps import Batch
 from segue.engine.progress import Display
-from segue.engine.runtime import peak_memory, pick_device, reset_peak_memory, versions
+from segue.engine.runtime import pick_device, versions
 from segue.engine.train import update
 from segue.methods.base import Method, StepContext
 from segue.methods.mib import MiB
@@ -127,12 +127,13 @@ def _growth(case: Case, subject: str, device: str) -> int:
     """Bytes by which a process grows from before the method is built to its peak in training."""
     where = pick_device(device)
     batch = random_batch(case, where)
-    reset_peak_memory(where)
-    before = peak_memory(where)  # right after a reset: the present size
-    iteration = SETUPS[subject](case, batch, where)
-    for _ in range(2):
-        iteration()
-    return peak_memory(where) - before
+
+    def train() -> None:
+        iteration = SETUPS[subject](case, batch, where)
+        for _ in range(2):
+            iteration()
+
+    return growth(train, where)
 
 
 # What is measured

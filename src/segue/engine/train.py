@@ -116,12 +116,6 @@ def train_step(
     began = saved = time.monotonic()
     spent, images = session.seconds, 0
     session.method.train()
-
-    def save() -> None:
-        session.recent.means()  # a checkpoint is only written while every loss and every weight is finite
-        check_weights(session.method)
-        store.save_inside(step.index, session.iteration, session.state_dict() | {"log_bytes": log.size})
-
     with _interrupts() as stop, closing(iter(batches)) as source:
         try:
             for batch in source:
@@ -129,19 +123,14 @@ def train_step(
                 if group.size > 1:  # checkpoints hold the random state of the first process only
                     numbers = config.seed, step.index, session.iteration, group.rank
                     seed_iteration(session.device, derive_seed(*numbers))
-                terms = update(session, batch, optim.clip, config)
-                session.count(terms, per_epoch)
+                session.count(update(session, batch, optim.clip, config), per_epoch)
                 images += batch.total
                 now = time.monotonic()
                 session.seconds = spent + now - began
                 if bar.due:
-                    speed = images / (now - began)
-                    bar.update(session.iteration, _status(session.recent.means(), speed))
+                    bar.update(session.iteration, _status(session.recent.means(), images / (now - began)))
                 if session.iteration % config.log_every == 0 or session.iteration == total:
-                    line = _log_line(session, step, per_epoch)
-                    if log is not None:
-                        log.write(line)
-                    session.recent.reset()
+                    _log_losses(session, step, per_epoch, log)
                 if after_epoch is not None and session.iteration % per_epoch == 0:
                     after_epoch(session.iteration // per_epoch)
                     session.method.train()
@@ -149,7 +138,7 @@ def train_step(
                 stopping = group.any(stop.is_set())
                 due = now - saved >= config.save_seconds and session.iteration < total
                 if group.first and (stopping or due):
-                    save()
+                    _save(session, step, log, store)
                     saved = time.monotonic()
                 if stopping:
                     group.wait()  # torchrun ends all when the first one ends, even one that saves
@@ -216,14 +205,25 @@ def _failure(error: Exception, step: Step, iteration: int, total: int) -> UserEr
     )
 
 
-def _log_line(session: Session, step: Step, per_epoch: int) -> dict[str, Any]:
-    return {
+def _log_losses(session: Session, step: Step, per_epoch: int, log: LossLog | None) -> None:
+    """The mean losses since the last line; every process asks for them, and so hears of a bad one."""
+    line = {
         "step": step.index,
         "epoch": (session.iteration - 1) // per_epoch,
         "iteration": session.iteration,
         "lr": session.optimizer.param_groups[0]["lr"],
         "losses": session.recent.means(),
     }
+    if log is not None:
+        log.write(line)
+    session.recent.reset()
+
+
+def _save(session: Session, step: Step, log: LossLog, store: CheckpointStore) -> None:
+    """A checkpoint inside the step, which is only written while every loss and every weight is finite."""
+    session.recent.means()
+    check_weights(session.method)
+    store.save_inside(step.index, session.iteration, session.state_dict() | {"log_bytes": log.size})
 
 
 def _status(means: dict[str, float], images_per_second: float) -> str:

@@ -153,8 +153,10 @@ class _Run:
         self.cutting = Cutting(*map_BKhw.shape[:2], size, map_BKhw.device)
         # memory for all strips: fresh pages would cost as much as the work on them
         self.rooms = [map_BKhw.new_empty(self.cutting.elements) for _ in range(2)]
-        soft = [term.soft for term in terms if term.soft is not None]
-        self.soft = (min(a for a, _ in soft), max(b for _, b in soft)) if soft else None
+        soft = [i for i, term in enumerate(terms) if term.soft is not None]
+        assert len(soft) <= 1, "one term of a pass at most has the teacher's targets"
+        self.taught = soft[0] if soft else None
+        self.soft = terms[soft[0]].soft if soft else None
 
     def evaluate(self) -> tuple[tuple[Tensor, ...], list[Tensor]]:
         """Values, and gradients if they are wanted, both of means over all pixels."""
@@ -219,14 +221,10 @@ class _Run:
         self, target_NShw: Tensor, images: slice, values: list[list[Tensor]], gradients: list[Tensor]
     ) -> None:
         """The last sum of (*) for targets of the teacher, on the map."""
-        for i, term in enumerate(self.terms):
-            if term.soft is None:
-                continue
-            start, stop = term.soft
-            own_NShw = target_NShw[:, start - self.soft[0] : stop - self.soft[0]]
-            values[i].append(-(own_NShw * self.map_BKhw[images, start:stop]).sum())
-            if gradients:
-                gradients[i][images, start:stop] -= own_NShw
+        own = slice(*self.soft)
+        values[self.taught].append(-(target_NShw * self.map_BKhw[images, own]).sum())
+        if gradients:
+            gradients[self.taught][images, own] -= target_NShw
 
 
 def _own(z_NRKW: Tensor, index_NRW: Tensor, weight_NRW: Tensor) -> Tensor:

@@ -11,3 +11,10 @@ def sum_over_processes(values: Tensor) -> Tensor:
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(values)
     return values
+
+
+def this_process() -> tuple[int, int]:
+    """The number of this process, and how many there are."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
