@@ -14,7 +14,7 @@ from segue.core.config import recipe_hash, to_yaml
 from segue.core.errors import UserError
 from segue.engine.recipe import resolve
 from segue.engine.restore import stored_recipe
-from segue.methods.caf import AdConfig, Config
+from segue.methods.caf_config import AdConfig, Config
 from segue.models.caf import LayerConfig
 
 VARIANTS = ("segue", "paper", "official", "official_head")

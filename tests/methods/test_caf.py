@@ -28,6 +28,8 @@ from segue.losses import (
     unbiased_distillation,
 )
 from segue.methods.caf import CAF
+from segue.methods.caf_config import PUBLISHED
+from segue.methods.feature_memory import EMPTY
 from segue.methods.mib import MiB
 from segue.models.segmenter import Output
 from segue.testing import CPU, Bench, check_predictions
@@ -38,7 +40,9 @@ NO_LAYER = {"projection": False, "fusion": False, "attention": False}
 
 
 def bench(variant: str = "segue", over: Mapping[str, Any] | None = None) -> Bench:
-    return Bench(CAF, merge({"variant": variant, **CAF.variants[variant]}, over or {}))
+    """A variant with the published weight of distillation and without rehearsal, unless `over` says it."""
+    chosen = merge(PUBLISHED, {"variant": variant, **CAF.variants[variant]})
+    return Bench(CAF, merge(chosen, over or {}))
 
 
 def step_one(
@@ -111,7 +115,7 @@ DIFFERENCES = {
         "ad.channel": False, "ad.spatial": False, "ad.norm": "mean",
     },
 }  # fmt: skip
-"""in what each variant differs from the defaults"""
+"""in what each variant differs from the defaults, beside `PUBLISHED`"""
 
 
 @pytest.mark.parametrize("variant", DIFFERENCES)
@@ -120,8 +124,10 @@ def test_variants_differ_in_the_documented_choices_only(variant: str) -> None:
     recipe = resolve("caf", "voc", "15-5", overrides=[f"method.params.variant={variant}"])
     resolved = leaves(recipe.method.params)
     assert resolved.keys() == plain.keys() and resolved.pop("variant") == variant
-    assert {key: value for key, value in resolved.items() if value != plain[key]} == DIFFERENCES[variant]
-    assert leaves(dataclasses.asdict(bench(variant).params)) == {**resolved, "variant": variant}
+    expected = DIFFERENCES[variant] | ({} if variant == "segue" else leaves(PUBLISHED))
+    assert {key: value for key, value in resolved.items() if value != plain[key]} == expected
+    made = Bench(CAF, {"variant": variant, **CAF.variants[variant]})
+    assert leaves(dataclasses.asdict(made.params)) == {**resolved, "variant": variant}
 
 
 def test_every_variant_is_listed() -> None:
@@ -535,3 +541,49 @@ def test_poor_batches_give_finite_losses_and_gradients(variant: str, precision: 
                 session.optimizer.zero_grad(set_to_none=True)
             made.train(session, step, range(2))
             made.finish(session, step)
+
+
+# Rehearsal
+
+REHEARSAL = {"rehearsal": {"weight": 0.5, "per_class": 4, "background": 8}}
+
+
+def test_rehearsal_holds_the_classifier_to_what_was_kept() -> None:
+    made, method, _, second = step_one(over=REHEARSAL)
+    terms = method.losses(made.batch(second, 0))
+    assert terms["rehearsal"].item() == pytest.approx(
+        0.5 * method.memory.loss(method.model.classifier).item()
+    )
+    gradients = torch.autograd.grad(
+        terms["rehearsal"], list(method.model.parameters()), allow_unused=True, retain_graph=True
+    )
+    moved = {
+        name
+        for (name, _), gradient in zip(method.model.named_parameters(), gradients, strict=True)
+        if gradient is not None
+    }
+    assert moved == {name for name, _ in method.model.named_parameters() if name.startswith("classifier.")}
+
+
+def test_memory_fills_at_the_end_of_a_step_and_is_part_of_the_state() -> None:
+    made, method, session, second = step_one(over=REHEARSAL)
+    first = made.scenario.steps[0]
+    rooms = 8 + 4 * (first.num_channels - 1), 4 * len(second.new)
+    assert len(method.memory.labels) == sum(rooms)
+    assert set(method.memory.labels[: rooms[0]].tolist()) - {EMPTY} <= set(range(first.num_channels))
+    assert (method.memory.labels[: rooms[0]] != EMPTY).any() and (
+        method.memory.labels[rooms[0] :] == EMPTY
+    ).all()
+    made.finish(session, second)
+    filled = set(method.memory.labels[rooms[0] :].tolist()) - {EMPTY}
+    assert filled and filled <= set(range(second.num_old, second.num_channels))
+    again = made.method()
+    for step in made.scenario.steps[:2]:
+        again.grow(step)
+    again.load_state_dict(method.state_dict(), strict=True)
+    assert torch.equal(again.memory.features, method.memory.features)
+
+
+def test_without_rehearsal_nothing_is_kept() -> None:
+    _, method, _, _ = step_one()
+    assert method.memory is None and not [name for name in method.state_dict() if "memory" in name]

@@ -88,6 +88,8 @@ class OptimConfig:
     poly_power: NonNegative = 0.9
     head_factor: Positive = 1.0
     """learning-rate factor of head and classifier"""
+    new_factor: Positive | None = None
+    """learning-rate factor of new classes' classifiers in incremental steps, if other than head_factor"""
     layer_factor: Positive = 1.0
     """learning-rate factor of what a method adds to the network, such as the CAF layer"""
     clip: Positive | None = 5.0

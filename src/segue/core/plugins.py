@@ -18,7 +18,7 @@ from typing import Any
 from segue.core.errors import UserError, suggest
 
 KINDS = {"method": ("segue.methods", "METHOD"), "dataset": ("segue.data.datasets", "DATASET")}
-NOT_PLUGINS = {"base", "files", "penalised"}
+NOT_PLUGINS = {"base", "caf_config", "feature_memory", "files", "penalised"}
 """what several plug-ins have in common"""
 
 

@@ -13,7 +13,12 @@ from segue.methods.base import Method
 def build_optimizer(method: Method, config: OptimConfig, step: Step) -> torch.optim.SGD:
     """A fresh optimiser for a step; each group remembers its base learning rate."""
     base = config.lr_first if step.first else config.lr_next
-    factors = {"backbone": 1.0, "head": config.head_factor, "layer": config.layer_factor}
+    factors = {
+        "backbone": 1.0,
+        "head": config.head_factor,
+        "new": config.new_factor or config.head_factor,
+        "layer": config.layer_factor,
+    }
     groups = []
     for name, params in method.param_groups().items():
         rate = base * factors.get(name, config.layer_factor)  # a method may have groups of its own

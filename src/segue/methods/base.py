@@ -128,12 +128,17 @@ class Method(nn.Module, ABC):
         return None
 
     def param_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Trainable parameters: backbone, head, and what the method added. Each has its own rate factor."""
-        backbone = list(self.model.backbone.parameters())
-        head = [*self.model.refiner.parameters(), *self.model.classifier.parameters()]
-        known = {id(parameter) for parameter in backbone + head}
+        """Trainable parameters, each group with its own rate factor: backbone, head, the classifier of new
+        classes (in incremental steps), and what the method added."""
+        model = self.model
+        backbone = list(model.backbone.parameters())
+        new = list(model.classifier.parts[-1].parameters()) if len(model.classifier.parts) > 1 else []
+        known = {id(parameter) for parameter in new}
+        both = (*model.refiner.parameters(), *model.classifier.parameters())
+        head = [parameter for parameter in both if id(parameter) not in known]
+        known |= {id(parameter) for parameter in backbone + head}
         layer = [parameter for parameter in self.parameters() if id(parameter) not in known]
-        groups = {"backbone": backbone, "head": head, "layer": layer}
+        groups = {"backbone": backbone, "head": head, "new": new, "layer": layer}
         return {name: [p for p in group if p.requires_grad] for name, group in groups.items()}
 
     def predict(self, images: Tensor) -> Tensor:

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import asdict
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from segue.core.config import NonNegative, Positive
 from segue.core.scenario import Step
 from segue.data.steps import Batch
 from segue.losses import (
@@ -31,90 +29,24 @@ from segue.losses import (
     unbiased_cross_entropy,
     upsample,
 )
-from segue.losses.features import AdForm, AdNorm
-from segue.losses.pixel import GammaReading
 from segue.methods.base import About, Method, Setting, StepContext
-from segue.models.caf import CafLayer, Excitation, LayerConfig
+from segue.methods.caf_config import PUBLISHED, VARIANTS, Config
+from segue.methods.feature_memory import FeatureMemory
+from segue.models.caf import CafLayer, Excitation
 from segue.models.segmenter import Output, Segmenter
 
-
-@dataclass(frozen=True)
-class AdConfig:
-    """Attentive distillation."""
-
-    maps: Literal["z+h", "z", "h"] = "z+h"
-    """which features are compared: encoder (after the layer), head, or both"""
-    channel: bool = True
-    """weighted channel by channel (eq. 5)"""
-    spatial: bool = True
-    """weighted place by place (eq. 6)"""
-    form: AdForm = "product"
-    """a (1 + s) m as coded, or (1 + s a) m as printed (eq. 7)"""
-    detach: bool = True
-    """no gradient through the spatial weights"""
-    norm: AdNorm = "teacher"
-    """distance relative to the teacher's map, to 32 x 32 maps, or the plain mean"""
-    target: Literal["fused", "raw"] = "fused"
-    """the teacher's z after its own layer, or before it"""
-    excitation: Literal["frozen", "trained"] = "frozen"
-    """the weights of eq. 5: as drawn, or trained in the student"""
-
-
-@dataclass(frozen=True)
-class Config:
-    variant: Literal["segue", "paper", "official", "official_head"] = "segue"
-    """named set of choices that the fields below start from"""
-    kd_weight: NonNegative = 10.0
-    """lambda_D: weight of the distillation of outputs"""
-    balanced: bool = False
-    """its background term is weighted by gamma (eq. 12)"""
-    gamma: GammaReading = "ratio"
-    """reading of gamma (eq. 11)"""
-    gamma_max: Positive | None = 1.0
-    """largest gamma"""
-    ad_weight: NonNegative = 1.0
-    """lambda_AD: weight of the attentive distillation"""
-    ad: AdConfig = field(default_factory=AdConfig)
-    layer: LayerConfig = field(default_factory=LayerConfig)
-    old_features: Literal["raw", "fused"] = "raw"
-    """what the layer gets of the teacher: z before or after the teacher's own layer"""
-    modality_dropout: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """share of iterations in which the layer does without the old features, as it will at test time"""
-
-
 TEACHER_Z = {"raw": "z", "fused": "z_fused"}
-NO_LAYER = {"projection": False, "fusion": False, "attention": False}
 
 
 class CAF(Method):
     Config = Config
-    about = About("Continual Attentive Fusion", "Yang et al., IEEE TMM", 2022, keeps="teacher")
+    about = About("Continual Attentive Fusion", "Yang et al., IEEE TMM", 2022, keeps="teacher, features")
     settings = (
         Setting("ade20k", None, {"optim": {"lr_next": 0.01}}),
-        # a small network that is trained from nothing needs room to learn
-        Setting("scenes", None, {"method": {"params": {"ad_weight": 0.01}}}),
+        # a small network that is trained from nothing needs room to learn; its records are without rehearsal
+        Setting("scenes", None, {"method": {"params": {**PUBLISHED, "ad_weight": 0.01}}}),
     )
-    variants: ClassVar = {
-        "segue": {},
-        "paper": {
-            "ad_weight": 1000.0, "balanced": True, "gamma": "literal", "gamma_max": None,
-            "modality_dropout": 0.0,
-            "layer": {"output": "none", "pool": "none", "channel": "linear", "spatial": "linear"},
-            "ad": {"form": "printed", "detach": False, "norm": "map", "target": "raw",
-                   "excitation": "trained"},
-        },
-        "official": {
-            "ad_weight": 1000.0, "balanced": True, "gamma": "logit", "gamma_max": None,
-            "modality_dropout": 0.0, "old_features": "fused",
-            "layer": {"carrier": "z", "residual": False, "scaled": False, "output": "norm", "pool": "after",
-                      "start": "random", "spatial": "energy"},
-            "ad": {"norm": "map"},
-        },
-        "official_head": {
-            "ad_weight": 1000.0, "balanced": False, "layer": NO_LAYER,
-            "ad": {"channel": False, "spatial": False, "norm": "mean"},
-        },
-    }  # fmt: skip
+    variants = VARIANTS
     uses_teacher = True
     balanced_init = True
 
@@ -123,6 +55,9 @@ class CAF(Method):
         widths = {"z": model.backbone.channels[-1], "h": model.classifier.in_channels}
         if config.layer.enabled:
             model.fusion = CafLayer(widths["z"], config.layer)
+        self.memory: FeatureMemory | None = None
+        if config.rehearsal.weight:
+            self.memory = FeatureMemory(widths["h"], config.rehearsal.per_class, config.rehearsal.background)
         self.excitation = nn.ModuleDict()
         for name in config.ad.maps.split("+") if config.ad.channel else ():
             self.excitation[name] = Excitation(widths[name], trained=config.ad.excitation == "trained")
@@ -133,6 +68,8 @@ class CAF(Method):
 
     def grow(self, step: Step) -> None:
         super().grow(step)
+        if self.memory is not None:
+            self.memory.grow(step)
         if not step.first:
             for excitation in self.excitation.values():
                 excitation.remember()
@@ -140,6 +77,12 @@ class CAF(Method):
     def begin_step(self, ctx: StepContext) -> None:
         self.num_old = ctx.step.num_old
         self.generator = ctx.generator
+
+    def end_step(self, ctx: StepContext) -> None:
+        if self.memory is not None:
+            self.model.eval()
+            self.memory.collect(self.model.refined, ctx.loader, ctx.step)
+            self.model.train()
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         if self.teacher is None:
@@ -154,6 +97,8 @@ class CAF(Method):
             terms = {"ce": unbiased_cross_entropy(out.logits, batch.labels, self.num_old)}
         if config.ad_weight:
             terms["ad"] = config.ad_weight * self.feature_distance(out, old)
+        if self.memory is not None:
+            terms["rehearsal"] = config.rehearsal.weight * self.memory.loss(self.model.classifier)
         return terms
 
     def old_features(self, old: Output) -> Tensor | None:

@@ -1,0 +1,96 @@
+"""The settings of CAF: every choice between paper and released code, and the sets of them with a name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from segue.core.config import Count, NonNegative, Positive
+from segue.losses.features import AdForm, AdNorm
+from segue.losses.pixel import GammaReading
+from segue.models.caf import LayerConfig
+
+
+@dataclass(frozen=True)
+class AdConfig:
+    """Attentive distillation."""
+
+    maps: Literal["z+h", "z", "h"] = "z+h"
+    """which features are compared: encoder (after the layer), head, or both"""
+    channel: bool = True
+    """weighted channel by channel (eq. 5)"""
+    spatial: bool = True
+    """weighted place by place (eq. 6)"""
+    form: AdForm = "product"
+    """a (1 + s) m as coded, or (1 + s a) m as printed (eq. 7)"""
+    detach: bool = True
+    """no gradient through the spatial weights"""
+    norm: AdNorm = "teacher"
+    """distance relative to the teacher's map, to 32 x 32 maps, or the plain mean"""
+    target: Literal["fused", "raw"] = "fused"
+    """the teacher's z after its own layer, or before it"""
+    excitation: Literal["frozen", "trained"] = "frozen"
+    """the weights of eq. 5: as drawn, or trained in the student"""
+
+
+@dataclass(frozen=True)
+class RehearsalConfig:
+    """The classifier's rehearsal of features that earlier steps have left (not in the paper)."""
+
+    weight: NonNegative = 1.0
+    """weight of their cross-entropy; 0: none are kept"""
+    per_class: Count = 64
+    """places of feature maps that are kept of each class"""
+    background: Count = 1024
+    """places of background, all of step 0"""
+
+
+@dataclass(frozen=True)
+class Config:
+    variant: Literal["segue", "paper", "official", "official_head"] = "segue"
+    """named set of choices that the fields below start from"""
+    kd_weight: NonNegative = 100.0
+    """lambda_D: weight of the distillation of outputs"""
+    balanced: bool = False
+    """its background term is weighted by gamma (eq. 12)"""
+    gamma: GammaReading = "ratio"
+    """reading of gamma (eq. 11)"""
+    gamma_max: Positive | None = 1.0
+    """largest gamma"""
+    ad_weight: NonNegative = 1.0
+    """lambda_AD: weight of the attentive distillation"""
+    ad: AdConfig = field(default_factory=AdConfig)
+    layer: LayerConfig = field(default_factory=LayerConfig)
+    old_features: Literal["raw", "fused"] = "raw"
+    """what the layer gets of the teacher: z before or after the teacher's own layer"""
+    rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
+    modality_dropout: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """share of iterations in which the layer does without the old features, as it will at test time"""
+
+
+PUBLISHED = {"kd_weight": 10.0, "rehearsal": {"weight": 0.0}}
+NO_LAYER = {"projection": False, "fusion": False, "attention": False}
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "segue": {},
+    "paper": {
+        **PUBLISHED, "ad_weight": 1000.0, "balanced": True, "gamma": "literal", "gamma_max": None,
+        "modality_dropout": 0.0,
+        "layer": {"output": "none", "pool": "none", "channel": "linear", "spatial": "linear"},
+        "ad": {"form": "printed", "detach": False, "norm": "map", "target": "raw",
+               "excitation": "trained"},
+    },
+    "official": {
+        **PUBLISHED, "ad_weight": 1000.0, "balanced": True, "gamma": "logit", "gamma_max": None,
+        "modality_dropout": 0.0, "old_features": "fused",
+        "layer": {"carrier": "z", "residual": False, "scaled": False, "output": "norm", "pool": "after",
+                  "start": "random", "spatial": "energy"},
+        "ad": {"norm": "map"},
+    },
+    "official_head": {
+        **PUBLISHED, "ad_weight": 1000.0, "balanced": False, "layer": NO_LAYER,
+        "ad": {"channel": False, "spatial": False, "norm": "mean"},
+    },
+}  # fmt: skip

@@ -1,0 +1,107 @@
+"""The memory of features: what it keeps, that this does not depend on how images are shared, its loss."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segue.core.scenario import Step
+from segue.data.steps import Batch, Share
+from segue.methods.feature_memory import EMPTY, FeatureMemory, _Places
+
+CHANNELS, SIZE = 3, 4
+FIRST = Step(0, (1, 2, 3))
+SHORT, SECOND = Step(0, (1,)), Step(1, (2, 3), (1,))
+
+
+def h_of(images: Tensor) -> Tensor:
+    """A map that tells every place of every image: the image's number, its row, its column."""
+    number = images[:, :1, :SIZE, :SIZE].float()
+    rows, columns = torch.meshgrid(torch.arange(SIZE), torch.arange(SIZE), indexing="ij")
+    return torch.cat([number, *(each.expand_as(number).float() for each in (rows, columns))], dim=1)
+
+
+def batches(labels: Tensor, share: Share | None = None, size: int = 4) -> list[Batch]:
+    found = []
+    for first in range(0, len(labels), size):
+        numbers = torch.arange(len(labels))[first : first + size]
+        mine = numbers if share is None else numbers[share.places(len(numbers))[0]]
+        images = mine[:, None, None, None].expand(-1, 3, 2 * SIZE, 2 * SIZE).to(torch.uint8)
+        full = labels[mine].repeat_interleave(2, 1).repeat_interleave(2, 2)
+        found.append(Batch(images, full, [], share=share or Share(), in_all=len(numbers)))
+    return found
+
+
+def drawn(images: int = 10) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 4, (images, SIZE, SIZE), generator=generator)
+
+
+def test_first_step_keeps_classes_and_background_with_their_labels() -> None:
+    labels, memory = drawn(), FeatureMemory(CHANNELS, per_class=5, background=7)
+    labels[labels == 3] = EMPTY  # the last class is nowhere
+    memory.grow(FIRST)
+    memory.collect(h_of, batches(labels), FIRST)
+    counts = {value: int((memory.labels == value).sum()) for value in (0, 1, 2, 3, EMPTY)}
+    assert counts == {0: 7, 1: 5, 2: 5, 3: 0, EMPTY: 5}
+    kept = memory.labels != EMPTY
+    image, row, column = memory.features[kept].long().T
+    assert torch.equal(labels[image, row, column], memory.labels[kept])
+    assert len(memory.features[kept].unique(dim=0)) == 17 and len(image.unique()) > 4, "places of many images"
+
+
+def test_later_steps_add_their_own_classes_and_leave_the_rest() -> None:
+    memory = FeatureMemory(CHANNELS, per_class=5, background=7)
+    memory.grow(SHORT)
+    memory.collect(h_of, batches(drawn()), SHORT)
+    before = memory.features.clone(), memory.labels.clone()
+    memory.grow(SECOND)
+    memory.collect(h_of, batches(drawn()), SECOND)
+    assert len(memory.labels) == 7 + 5 + 10 and memory.labels[12:].tolist() == [2] * 5 + [3] * 5
+    assert torch.equal(memory.features[:12], before[0]) and torch.equal(memory.labels[:12], before[1])
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_choice_does_not_depend_on_how_images_are_shared(processes: int) -> None:
+    labels, quota = drawn(), torch.tensor([7, 5, 0, 5])
+
+    def chosen(share: Share | None) -> _Places:
+        kept, images = _Places(torch.zeros(0, CHANNELS), *(torch.zeros(0, dtype=torch.long),) * 2), 0
+        for batch in batches(labels, share):
+            own = torch.arange(batch.total)[batch.share.places(batch.total)[0]] + images
+            kept = kept.beside(_Places.of(h_of(batch.images), batch.labels, own)).first(quota)
+            images += batch.total
+        return kept
+
+    whole, first, *others = chosen(None), *(chosen(Share(i, processes)) for i in range(processes))
+    for other in others:
+        first = first.beside(other)
+    for ours, theirs in zip(vars(first.first(quota)).values(), vars(whole).values(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_collecting_again_gives_the_same() -> None:
+    found = []
+    for _ in range(2):
+        memory = FeatureMemory(CHANNELS, 5, 7)
+        memory.grow(FIRST)
+        memory.collect(h_of, batches(drawn()), FIRST)
+        found.append(memory.state_dict())
+    assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
+
+
+def test_loss_is_the_cross_entropy_of_what_is_filled() -> None:
+    memory = FeatureMemory(CHANNELS, 5, 7)
+    memory.grow(FIRST)
+    labels = drawn()
+    labels[labels == 3] = EMPTY
+    memory.collect(h_of, batches(labels), FIRST)
+    classifier = nn.Conv2d(CHANNELS, 6, 1)
+    loss = memory.loss(classifier)
+    kept = memory.labels != EMPTY
+    logits = memory.features[kept] @ classifier.weight[:, :, 0, 0].T + classifier.bias
+    torch.testing.assert_close(loss, F.cross_entropy(logits, memory.labels[kept]))
+    loss.backward()
+    assert classifier.weight.grad.abs().sum() > 0
