@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,3 +54,11 @@ def segue(monkeypatch, capsys, tmp_path) -> Callable[..., tuple[int, str, str]]:
         return code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture
+def planned(monkeypatch) -> list[Any]:
+    """The jobs of the last comparison; none is run."""
+    jobs: list[Any] = []
+    monkeypatch.setattr("segue.many_runs.run_all", lambda asked, *_, **__: jobs.extend(asked))
+    return jobs

@@ -11,11 +11,11 @@ import pytest
 from short_runs import SHORT
 
 from segue.core import plugins
+from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.records import read_run
 from segue.core.remarks import read_remarks
 from segue.engine import grid
-from segue.engine.grid import Job
 from segue.engine.train import Interrupted
 
 HERE = ("compare", "--on", "scenes", "--split", "2-1")
@@ -42,14 +42,6 @@ class Mine(Method):
 
 METHOD = Mine
 """
-
-
-@pytest.fixture
-def planned(monkeypatch) -> list[Job]:
-    """The jobs of the last comparison; none is run."""
-    jobs: list[Job] = []
-    monkeypatch.setattr("segue.many_runs.run_all", lambda asked, *_, **__: jobs.extend(asked))
-    return jobs
 
 
 def own_method(path: Path, old: str = "", new: str = "") -> Path:
@@ -111,7 +103,15 @@ def test_methods_are_run_once_shown_and_never_run_again(segue, tmp_path, monkeyp
     assert code == 0 and "step 1" in report and (tmp_path / "r.html").is_file()
 
 
-def test_rows_stand_in_the_order_of_their_years(segue, tmp_path, planned):
+@pytest.fixture
+def listed(monkeypatch) -> dict[Path, RunConfig]:
+    """The runs of the last comparison in the order of its rows; none is run."""
+    plan: dict[Path, RunConfig] = {}
+    monkeypatch.setattr("segue.compare.run_missing", lambda asked, *_: plan.update(asked))
+    return plan
+
+
+def test_rows_stand_in_the_order_of_their_years(segue, tmp_path, listed):
     early, late = (
         own_method(tmp_path / f"{name}.py", "2020", year)
         for name, year in (("zero", "2015"), ("fresh", "2021"))
@@ -120,9 +120,9 @@ def test_rows_stand_in_the_order_of_their_years(segue, tmp_path, planned):
     assert segue(*HERE, "--methods", names, "--seeds", "2", "--out", tmp_path / "out")[0] == 0
     order = ("finetune", "zero", "mib", "fresh", "caf", "joint")
     expected = [f"{FOLDER}/{name}-s{seed}" for name in order for seed in (0, 1)]
-    assert [job.folder.relative_to(tmp_path).as_posix() for job in planned] == expected
-    assert [job.config.method.name for job in planned[2:4]] == [str(early)] * 2
-    assert [job.config.train.seed for job in planned] == [0, 1] * 6 and all(job.resume for job in planned)
+    assert [place.relative_to(tmp_path).as_posix() for place in listed] == expected
+    assert [recipe.method.name for recipe in listed.values()][2:4] == [str(early)] * 2
+    assert [recipe.train.seed for recipe in listed.values()] == [0, 1] * 6
 
 
 def test_all_are_the_methods_that_there_are_and_those_named_besides(segue, tmp_path, planned):
@@ -130,9 +130,14 @@ def test_all_are_the_methods_that_there_are_and_those_named_besides(segue, tmp_p
     options = ("--mode", "disjoint", "--out", tmp_path)
     assert segue(*HERE, *options, "train.epochs=3")[0] == 0
     found = [job.config.method.name for job in planned]
-    assert sorted(found) == plugins.names("method") and (found[0], found[-1]) == ("finetune", "joint")
-    years = [plugins.find("method", name).about.year for name in found[1:-1]]
-    assert years == sorted(years)
+    assert sorted(found) == plugins.names("method") and found[-1] == "joint"
+    kinds = [plugins.find("method", name) for name in found[:-1]]
+    givers = [kind.plain_start and kind.gathers for kind in kinds]
+    assert givers == sorted(givers, reverse=True), "first those whose step 0 serves others too"
+    for giving in (True, False):
+        years = [x.about.year for x, gives in zip(kinds, givers, strict=True) if gives == giving]
+        years = years if giving else years[1:]
+        assert years == sorted(years), "the lower bound, then by years"
     assert {job.config.train.epochs for job in planned} == {3}, "settings apply to all"
     assert {job.config.scenario.mode for job in planned} == {"disjoint"}
     assert {job.folder.parent.name for job in planned} == {"scenes-2-1-disjoint"}

@@ -81,11 +81,17 @@ def test_page_of_ablations_is_made_from_the_records(tmp_path: Path, monkeypatch:
 def test_page_of_methods_is_made_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("segue.many_runs.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}"))
-    page, quiet = tmp_path / "page.md", Console(file=io.StringIO())
-    compare_methods(["all"], "scenes", "4-2", seeds=3, out=Path("results/compare"), page=page, console=quiet)
-    assert page.read_text(encoding="utf-8") == (ROOT / "docs" / "results-methods.md").read_text(
-        encoding="utf-8"
+    page, quiet = tmp_path / "results-methods.md", Console(file=io.StringIO())
+    out = Path("results/compare")
+    (table,) = compare_methods(["all"], "scenes", ["4-2"], seeds=3, out=out, page=page, console=quiet)
+    assert len(table.entries) == 15
+    text = page.read_text(encoding="utf-8")
+    assert text == (ROOT / "docs" / page.name).read_text(encoding="utf-8")
+    made, kept = (
+        {path.name: path.read_text(encoding="utf-8") for path in (folder / "figures").glob(f"{page.stem}-*")}
+        for folder in (tmp_path, ROOT / "docs")
     )
+    assert made == kept and sorted(made) == sorted(re.findall(r"]\(figures/(.*?)\)", text))
 
 
 def test_method_in_the_docs_keeps_the_contract(tmp_path: Path) -> None:
@@ -166,7 +172,11 @@ def test_performance_page_is_made_from_the_records() -> None:
 
 
 def test_stored_figures_reach_what_was_aimed_at() -> None:
-    """Losses three times as fast and 25 times leaner than the plain way; CAF near the bare network."""
+    """Losses three times as fast and 25 times leaner than the plain way; CAF near the bare network.
+
+    One aim was missed and is not asserted: half the memory of the plain way, for ResNet-101 at batch 1, even
+    with checkpointing; EfficientNet-Lite0 with 21 channels needs checkpointing. docs/performance.md says so.
+    """
     records = bench_records()
     for row in records["losses"]["rows"]:
         if row["what"].startswith("unbiased"):

@@ -1,8 +1,10 @@
-"""Many methods in one setting: run every method that is not done yet, then show one line for each."""
+"""Many methods in one setting or several: run every one that is not done yet, then show a line for each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from rich.console import Console
@@ -10,10 +12,11 @@ from rich.console import Console
 from segue.core import plugins
 from segue.core.config import RunConfig, as_dict, differences, parse_overrides
 from segue.core.errors import UserError
-from segue.core.remarks import read_remarks
+from segue.core.records import atomic_file
+from segue.core.remarks import Remarks, read_remarks
 from segue.engine.folder import plain_name
 from segue.engine.progress import Display
-from segue.engine.recipe import resolve
+from segue.engine.recipe import find_recipe, resolve
 from segue.many_runs import check_page, command_line, run_missing, setting_text, started_runs, write_page
 from segue.report import MethodTable, methods_page, methods_table
 
@@ -21,11 +24,40 @@ REMARKS = "remarks.yaml"
 """beside the run folders of a setting: what a person adds to its page"""
 
 
+@dataclass(frozen=True)
+class Setting:
+    """A data set, split and mode, and the recipes of every method and seed for it."""
+
+    text: str
+    folder: Path
+    recipes: Mapping[str, Sequence[RunConfig]]
+    """in the order of the rows"""
+    remarks: Remarks
+
+    def places(self, label: str) -> list[Path]:
+        return [self.folder / f"{label}-s{seed}" for seed in range(len(self.recipes[label]))]
+
+    @property
+    def plan(self) -> dict[Path, RunConfig]:
+        return {
+            place: recipe
+            for label, recipes in self.recipes.items()
+            for place, recipe in zip(self.places(label), recipes, strict=True)
+        }
+
+    def table(self, seeds: int) -> MethodTable:
+        """The runs that there are."""
+        runs = {label: started_runs(self.places(label)) for label in self.recipes}
+        recipes = {label: recipes[0] for label, recipes in self.recipes.items()}
+        keeps = {label: _keeps(recipe) for label, recipe in recipes.items()}
+        return MethodTable(self.text, seeds, runs, recipes, keeps, self.remarks, self.folder.name)
+
+
 def compare_methods(
     methods: Sequence[str],
     dataset: str,
-    split: str | None,
-    mode: str | None = None,
+    splits: Sequence[str] = (),
+    modes: Sequence[str] = (),
     words: Sequence[str] = (),
     recipe: Path | None = None,
     seeds: int = 1,
@@ -33,43 +65,89 @@ def compare_methods(
     page: Path | None = None,
     device: str = "auto",
     console: Console | None = None,
-) -> MethodTable:
-    """Run methods, named or `all`, with seeds 0, 1, ... on the same scenario."""
+) -> list[MethodTable]:
+    """Run methods, named or `all`, with seeds 0, 1, ...: a table for each split and mode."""
     console = console or Console()
     _check_words(words)
     check_page(page)
-    recipes = {
-        label: [
-            resolve(name, dataset, split, mode, [*words, f"train.seed={seed}"], recipe)
-            for seed in range(seeds)
-        ]
-        for label, name in _chosen(methods).items()
-    }
-    recipes = {label: recipes[label] for label in sorted(recipes, key=lambda x: _rank(x, recipes[x][0]))}
-    _check_scenarios(recipes)
-    setting = setting_text(next(iter(recipes.values()))[0])
-    folder = out / plain_name([setting])
-    places = {label: [folder / f"{label}-s{seed}" for seed in range(seeds)] for label in recipes}
-    remarks = None
-    if page is not None and (folder / REMARKS).is_file():  # a wrong file is refused before hours of training
-        remarks = read_remarks(folder / REMARKS, {*plugins.names("method"), *recipes})
-    plan = {
-        place: recipe
-        for label in recipes
-        for place, recipe in zip(places[label], recipes[label], strict=True)
-    }
+    settings: list[Setting] = []
+    for split, mode in product(dict.fromkeys(splits or [None]), dict.fromkeys(modes or [None])):
+        recipes = {
+            label: [
+                resolve(name, dataset, split, mode, [*words, f"train.seed={seed}"], recipe)
+                for seed in range(seeds)
+            ]
+            for label, name in _chosen(methods).items()
+        }
+        settings.append(_setting(recipes, out, page is not None))
+    _check_folders(settings)
+    plan = {place: recipe for setting in settings for place, recipe in setting.plan.items()}
     display = Display(console)
-    failed = run_missing(plan, folder, device, display)
-    table = MethodTable(setting, seeds, {label: started_runs(places[label]) for label in recipes})
-    if table.entries:
-        console.print(methods_table(table))
+    failed = run_missing(plan, settings[0].folder if len(settings) == 1 else out, device, display)
+    tables = [setting.table(seeds) for setting in settings]
+    for position, table in enumerate(shown := [table for table in tables if table.entries]):
+        console.print(methods_table(table), end="\n\n" if position + 1 < len(shown) else "\n")
     if failed is not None:
         raise failed
     if page is not None:
-        options = {"on": dataset, "split": split, "mode": mode, "methods": ",".join(methods)}
-        command = command_line("compare", (), options | {"seeds": seeds, "out": out}, words)
-        write_page(page, methods_page(table, command, remarks), display)
-    return table
+        options = {"on": dataset, "split": splits, "mode": modes, "methods": ",".join(methods)}
+        options |= {"seeds": seeds, "out": out}
+        command = command_line("compare", _recipe_name(recipe), options, [*map(_without_place, words)])
+        _write(page, tables, command, display)
+    return tables
+
+
+def _write(page: Path, tables: Sequence[MethodTable], command: str, display: Display) -> None:
+    """The charts, then the page that shows them."""
+    text = methods_page(tables, command, page.stem)
+    for table in tables:
+        for name, picture in table.pictures(page.stem).items():
+            with atomic_file(page.parent / name) as file:
+                file.write(picture.svg.encode())
+    write_page(page, text, display)
+
+
+def _recipe_name(recipe: Path | None) -> list[str]:
+    """As it is typed: a shipped recipe by its name alone."""
+    if recipe is None:
+        return []
+    return [recipe.name if find_recipe(recipe.name) == recipe else str(recipe)]
+
+
+def _without_place(word: str) -> str:
+    """A setting for a page: of a path on this machine the last name alone."""
+    key, _, value = word.partition("=")
+    return f"{key}=FOLDER/{Path(value).name}" if Path(value).is_absolute() else word
+
+
+def _setting(recipes: Mapping[str, Sequence[RunConfig]], out: Path, for_page: bool) -> Setting:
+    order = sorted(recipes, key=lambda label: _rank(label, recipes[label][0]))
+    recipes = {label: recipes[label] for label in order}
+    _check_scenarios(recipes)
+    text = setting_text(recipes[order[0]][0])
+    folder = out / plain_name([text])
+    remarks = Remarks()
+    if for_page and (folder / REMARKS).is_file():  # a wrong file is refused before hours of training
+        remarks = read_remarks(folder / REMARKS, {*plugins.names("method"), *recipes})
+    return Setting(text, folder, recipes, remarks)
+
+
+def _check_folders(settings: Sequence[Setting]) -> None:
+    folders = [setting.folder for setting in settings]
+    for setting in settings:
+        if folders.count(setting.folder) > 1:
+            raise UserError(
+                f"Two of these settings would both be '{setting.text}' and share the folder {setting.folder}:"
+                " name each split and mode once, or compare them one by one with another --out."
+            )
+
+
+def _keeps(recipe: RunConfig) -> str:
+    """What a method keeps between steps with this recipe: an optional memory may be off."""
+    size = (recipe.method.params.get("memory") or {}).get("size", 0)
+    memory = {"memory (optional)": f"memory of {size} images" if size else None}
+    parts = plugins.find("method", recipe.method.name).about.keeps.split(", ")
+    return ", ".join(kept for part in parts if (kept := memory.get(part, part))) or "nothing"
 
 
 def _check_words(words: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import pytest
 from rich.console import Console
@@ -11,7 +12,14 @@ from rich.console import Console
 from segue.core.errors import UserError
 from segue.core.records import RunRecord
 from segue.core.remarks import PaperNumbers, Remarks
-from segue.report.methods import MethodTable, methods_page, methods_sheet, methods_table, paper_sheet
+from segue.report.methods import (
+    MethodTable,
+    methods_page,
+    methods_sheet,
+    methods_table,
+    others_sheet,
+    paper_sheet,
+)
 
 TWO = (("a",), ("b",))
 STEP0 = [[50, 0], [10, 40]]
@@ -148,21 +156,57 @@ def test_paper_s_numbers_stand_beside_ours(table):
     assert "other data and another network: compare the order" in sheet.caption[1]
 
 
+def test_other_means_by_hand(table):
+    keeps = {"mib": "teacher", "lwf": "teacher, memory of 9 images"}
+    sheet = others_sheet(dataclasses.replace(table, keeps=keeps))
+    assert [label for label, _ in sheet.rows] == ["mib: teacher", "lwf: teacher, memory of 9 images", "joint"]
+    assert [" ".join(head) for head in sheet.heads] == ["old +bg", "all +bg", "h IoU", "mean steps"]
+    mib, lwf, joint = (cells for _, cells in sheet.rows)
+    # background: 45/60 and 45/50; a: 20/40 and 40/40; b: 30/45 and 30/35; all after step 0: 80
+    old_bg = [(75 + 50) / 2, (90 + 100) / 2]
+    all_bg = [(75 + 50 + 200 / 3) / 3, (90 + 100 + 600 / 7) / 3]
+    harmonic = [2 / (1 / 50 + 3 / 200), 2 / (1 / 100 + 7 / 600)]
+    over_steps = [(80 + (50 + 200 / 3) / 2) / 2, (80 + (100 + 600 / 7) / 2) / 2]
+    expected = [sum(pair) / 2 for pair in (old_bg, all_bg, harmonic, over_steps)]
+    assert means(mib) == pytest.approx(expected)
+    assert mib[0].std == pytest.approx((old_bg[1] - old_bg[0]) / 2**0.5)
+    assert all(math.isnan(mean) for mean in means(lwf)) and len(lwf) == 4
+    assert math.isnan(joint[3].mean) and not math.isnan(joint[2].mean), "Joint has no steps to average over"
+    assert "2 seeds" in sheet.caption[0] and "harmonic mean of old and new" in sheet.caption[0]
+
+
+REMARKS = Remarks(
+    PaperNumbers("VOC", {"mib": (35.1, 13.5, 29.7)}),
+    {"joint": "The bound.", "caf": "Not here.", "mib": "Folded\n  over lines."},
+)
+
+
 def test_page(table):
-    remarks = Remarks(
-        PaperNumbers("VOC", {"mib": (35.1, 13.5, 29.7)}),
-        {"joint": "The bound.", "caf": "Not here.", "mib": "Folded\n  over lines."},
-    )
-    page = methods_page(table, "segue compare --on shapes", remarks)
+    page = methods_page([dataclasses.replace(table, remarks=REMARKS)], "segue compare --on shapes", "page")
     assert page.startswith(
         "# Methods on shapes 1-1 overlapped\n\nMade from the records by `segue compare --on shapes`; do not"
     )
     assert "| mib | 75.0 ± 35.4 | 76.2 ± 13.5 | 75.6 ± 24.4 | 5.0 ± 35.4 | 1.0 | 101 |\n" in page
     assert "| mib | 75.0 ± 35.4 | 76.2 ± 13.5 | 75.6 ± 24.4 | 35.1 | 13.5 | 29.7 |\n" in page
     assert page.endswith("\n\n* **mib**: Folded over lines.\n* **joint**: The bound.\n")
+    assert "\n## " not in page
 
 
-def test_page_without_remarks_is_title_command_and_table(table):
-    page = methods_page(table, "segue compare")
-    assert page == methods_page(table, "segue compare", Remarks())
-    assert page.count("| --- |") == 1 and "paper" not in page.lower() and "* **" not in page
+def test_page_without_remarks_is_title_command_tables_and_chart(table):
+    page = methods_page([table], "segue compare", "page")
+    assert page.count("| --- |") == 2 and "paper" not in page.lower() and "* **" not in page
+    assert page.count("![") == 1 and "](figures/page-runs-old-new.svg)" in page, "two steps are no line"
+
+
+def test_page_of_several_settings_has_a_section_for_each(table, make_run):
+    long = {name: (make_run(name, f"long-{name}", dataset="shapes"),) for name in ("mib", "joint")}
+    other = MethodTable("shapes 3-1 overlapped", 1, long, remarks=REMARKS, folder="shapes-3-1")
+    page = methods_page([table, other], "segue compare", "all")
+    assert page.startswith("# Methods on shapes\n\nMade from")
+    first, second = page.split("\n## ")[1:]
+    assert first.startswith("shapes 1-1 overlapped\n\n") and second.startswith("shapes 3-1 overlapped\n\n")
+    assert "paper" not in first and "* **mib**: Folded" in second
+    assert "2 steps" in first and "3 steps" in second
+    files = re.findall(r"]\((.*?)\)", second)
+    assert files == ["figures/all-shapes-3-1-steps.svg", "figures/all-shapes-3-1-old-new.svg"]
+    assert list(other.pictures("all")) == files

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from segue.report.comparison import Comparison, Stat
+from segue.report.comparison import Comparison, Entry, Stat
 from segue.report.tables import MEANS
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -45,7 +45,7 @@ def step_charts(comparison: Comparison) -> list[str]:
     if comparison.num_steps < 2 or all(entry.offline for entry in comparison.entries):
         return []
     charts = {"all": "All classes seen so far", "old": "Classes of step 0"}
-    content = {mean: _lines(comparison, mean) for mean in charts}
+    content = {mean: mean_lines(comparison.entries, comparison.num_steps, mean) for mean in charts}
     limit = axis_limit(line for sides in content.values() for side in sides for line in side)
     return [line_chart(charts[mean], "mIoU, percent", *content[mean], limit) for mean in charts]
 
@@ -64,12 +64,12 @@ def line_chart(
     `ticks` and `axis` name other places than steps 0, 1, ...
     """
     count = max(len(line.values) for line in lines)
-    scale = _Scale(count, limit, tuple(range(count) if ticks is None else ticks), axis)
+    scale = Scale(count, limit, tuple(range(count) if ticks is None else ticks), axis)
     rows = math.ceil((len(lines) + len(bounds)) / LEGEND_COLUMNS)
     height = TOP + PLOT_HEIGHT + BOTTOM + rows * LEGEND_ROW
-    parts = [*_axes(title, unit, scale)]
-    parts += [_bound(line, scale) for line in bounds]
-    parts += [_line(line, index, scale) for index, line in enumerate(lines)]
+    parts = [*axes(title, unit, scale)]
+    parts += [bound(line, scale) for line in bounds]
+    parts += [marked_line(line, index, scale) for index, line in enumerate(lines)]
     parts += _legend(lines, bounds)
     return (
         f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}"'
@@ -80,26 +80,38 @@ def line_chart(
 def axis_limit(lines: Iterable[Line]) -> int:
     """A round number that no value of these lines exceeds."""
     highest = max(_top(value) for line in lines for value in line.values)
-    tick = 10 if highest <= 50 else 20
+    tick = tick_size(highest)
     return min(100, max(tick, tick * math.ceil(highest / tick)))
 
 
-def _lines(comparison: Comparison, mean: str) -> tuple[list[Line], list[Line]]:
+def tick_size(limit: float) -> int:
+    """Percent between two ticks of an axis that ends there."""
+    return 10 if limit <= 50 else 20
+
+
+def mean_lines(entries: Iterable[Entry], num_steps: int, mean: str) -> tuple[list[Line], list[Line]]:
     """One line per method, and those of Joint apart."""
     lines, bounds = [], []
-    for entry in comparison.entries:
-        steps = [comparison.num_steps - 1] if entry.offline else range(comparison.num_steps)
+    for entry in entries:
+        steps = [num_steps - 1] if entry.offline else range(num_steps)
         line = Line(entry.label, tuple(entry.step_stat(step, MEANS[mean]).scaled(100) for step in steps))
         (bounds if entry.offline else lines).append(line)
     return lines, bounds
 
 
 @dataclass(frozen=True)
-class _Scale:
+class Scale:
+    """Where values stand in a chart of this size."""
+
     num_steps: int
     limit: int
     ticks: tuple[int, ...]
     axis: str
+    width: int = WIDTH
+    height: int = PLOT_HEIGHT
+    """of the plot alone"""
+    right: int = RIGHT
+    """room beside the plot"""
 
     @property
     def stride(self) -> int:
@@ -107,11 +119,11 @@ class _Scale:
         return math.ceil(self.num_steps / 11)
 
     def x(self, step: float) -> float:
-        inner = WIDTH - LEFT - RIGHT - 32  # 16 at each side keep the markers off the frame
+        inner = self.width - LEFT - self.right - 32  # 16 at each side keep the markers off the frame
         return LEFT + 16 + inner * step / max(self.num_steps - 1, 1)
 
     def y(self, value: float) -> float:
-        return TOP + PLOT_HEIGHT * (1 - value / self.limit)
+        return TOP + self.height * (1 - value / self.limit)
 
 
 def _top(value: Stat) -> float:
@@ -119,29 +131,30 @@ def _top(value: Stat) -> float:
     return 0.0 if math.isnan(value.mean) else value.mean + spread
 
 
-def _axes(title: str, unit: str, scale: _Scale) -> Iterator[str]:
+def axes(title: str, unit: str, scale: Scale) -> Iterator[str]:
     yield f'<text x="0" y="16" font-size="15" font-weight="600">{escape(title)}</text>'
-    for value in range(0, scale.limit + 1, 20 if scale.limit > 50 else 10):
+    end = scale.width - scale.right
+    for value in range(0, scale.limit + 1, tick_size(scale.limit)):
         y = scale.y(value)
         yield (
-            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor"'
+            f'<line x1="{LEFT}" x2="{end}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor"'
             f' stroke-opacity="{0.5 if value == 0 else 0.13}"/>'
             f'<text x="{LEFT - 8}" y="{y + 4.5:.1f}" text-anchor="end" opacity=".75">{value}</text>'
         )
     for step in range(0, scale.num_steps, scale.stride):
         yield (
-            f'<text x="{scale.x(step):.1f}" y="{TOP + PLOT_HEIGHT + 19}" text-anchor="middle"'
+            f'<text x="{scale.x(step):.1f}" y="{TOP + scale.height + 19}" text-anchor="middle"'
             f' opacity=".75">{scale.ticks[step]}</text>'
         )
-    x, y = (LEFT + WIDTH - RIGHT) / 2, TOP + PLOT_HEIGHT / 2
-    yield f'<text x="{x}" y="{TOP + PLOT_HEIGHT + 38}" text-anchor="middle">{scale.axis}</text>'
+    x, y = (LEFT + end) / 2, TOP + scale.height / 2
+    yield f'<text x="{x}" y="{TOP + scale.height + 38}" text-anchor="middle">{scale.axis}</text>'
     yield f'<text x="13" y="{y}" text-anchor="middle" transform="rotate(-90 13 {y})">{escape(unit)}</text>'
 
 
-def _bound(line: Line, scale: _Scale) -> str:
+def bound(line: Line, scale: Scale) -> str:
     if math.isnan(line.values[0].mean):
         return ""
-    return _dashes(LEFT, WIDTH - RIGHT, scale.y(line.values[0].mean))
+    return _dashes(LEFT, scale.width - scale.right, scale.y(line.values[0].mean))
 
 
 def _dashes(start: float, stop: float, y: float) -> str:
@@ -151,7 +164,7 @@ def _dashes(start: float, stop: float, y: float) -> str:
     )
 
 
-def _line(line: Line, index: int, scale: _Scale) -> str:
+def marked_line(line: Line, index: int, scale: Scale) -> str:
     """Line, markers and, for several seeds, whiskers of one standard deviation."""
     points = [(step, value) for step, value in enumerate(line.values) if not math.isnan(value.mean)]
     colour = COLOURS[index % len(COLOURS)]
@@ -170,11 +183,11 @@ def _line(line: Line, index: int, scale: _Scale) -> str:
                 f'<path d="M{x - 4:.1f} {low:.1f}h8m-4 0V{high:.1f}m-4 0h8" fill="none" stroke="{colour}"'
                 ' stroke-width="1.4"/>'
             )
-        parts.append(_marker(index, x, scale.y(value.mean)))
+        parts.append(marker(index, x, scale.y(value.mean)))
     return "".join(parts)
 
 
-def _marker(index: int, x: float, y: float) -> str:
+def marker(index: int, x: float, y: float) -> str:
     colour, shape = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
     return f'<g transform="translate({x:.1f} {y:.1f})" fill="{colour}">{shape}</g>'
 
@@ -187,11 +200,12 @@ def _legend(lines: Sequence[Line], bounds: Sequence[Line]) -> Iterator[str]:
         if position < len(lines):
             colour = COLOURS[position % len(COLOURS)]
             yield f'<line x1="{x}" x2="{x + 26}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2.4"/>'
-            yield _marker(position, x + 13, y)
+            yield marker(position, x + 13, y)
         else:
             yield _dashes(x, x + 26, y)
-        yield f'<text x="{x + 34}" y="{y + 4.5}">{escape(_shortened(line.label))}</text>'
+        yield f'<text x="{x + 34}" y="{y + 4.5}">{escape(shortened(line.label))}</text>'
 
 
-def _shortened(label: str) -> str:
+def shortened(label: str) -> str:
+    """A name that has room in a chart."""
     return label if len(label) <= CHARACTERS else label[: CHARACTERS - 1] + "…"

@@ -1,19 +1,22 @@
-"""Many methods in one setting: a line for each, and a page with what their papers say."""
+"""Many methods in one setting or several: a line for each, and a page with what their papers say."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from rich.table import Table
 
+from segue.core.config import RunConfig
 from segue.core.records import RunRecord
 from segue.core.remarks import PaperNumbers, Remarks
 from segue.report.comparison import Comparison, Entry, Stat, compare
 from segue.report.markdown import sheet_markdown
-from segue.report.tables import MEANS, Sheet, convention, sheet_table
+from segue.report.method_charts import Picture, method_pictures
+from segue.report.protocol import protocol_text
+from segue.report.tables import EXPLAINED, FINALS, MEANS, OVER_STEPS, Sheet, convention, sheet_table
 
 HEADS = (
     *(("mean IoU", name) for name in MEANS),
@@ -32,6 +35,14 @@ class MethodTable:
     seeds: int
     """how many runs each method should have"""
     runs: Mapping[str, tuple[RunRecord, ...]]
+    recipes: Mapping[str, RunConfig] = field(default_factory=dict)
+    """of each method, with any of its seeds"""
+    keeps: Mapping[str, str] = field(default_factory=dict)
+    """what each method keeps between steps"""
+    remarks: Remarks = field(default_factory=Remarks)
+    """what a person has to say"""
+    folder: str = "runs"
+    """name of the folder that the runs lie in"""
 
     @cached_property
     def entries(self) -> dict[str, Entry]:
@@ -63,6 +74,19 @@ class MethodTable:
         forgotten = entry.incremental_stat(lambda s: s.forgetting).scaled(100)
         return forgotten, Stat(entry.train_minutes().mean), Stat(entry.peak_mib().mean)
 
+    def others(self, method: str) -> tuple[Stat, ...]:
+        """Means with background, their harmonic mean, and the average over steps, in percent."""
+        entry = self.entries.get(method)
+        if entry is None:
+            return (Stat(math.nan),) * (len(FINALS) + 1)
+        scores = [entry.final_stat(score, None) for score in FINALS.values()]
+        return tuple(each.scaled(100) for each in (*scores, entry.incremental_stat(lambda s: s.average)))
+
+    def pictures(self, page: str) -> dict[str, Picture]:
+        """The charts for a page of this name, by where they belong beside it."""
+        found = method_pictures(self.setting, self.entries, self.comparison.num_steps)
+        return {f"figures/{page}-{self.folder}-{picture.kind}.svg": picture for picture in found}
+
 
 def methods_table(table: MethodTable) -> Table:
     return sheet_table(methods_sheet(table), beside=True)
@@ -75,9 +99,8 @@ def methods_sheet(table: MethodTable) -> Sheet:
         (f"{name} *" if missing[name] else name, (*table.ours(name), *table.costs(name)))
         for name in table.runs
     ]
-    seeds = f"Mean ± standard deviation of {table.seeds} seeds." if table.seeds > 1 else "One seed."
     caption = [
-        f"In percent, after the last step. {seeds} {convention(table.comparison)}",
+        f"In percent, after the last step. {_seeds(table)} {convention(table.comparison)}",
         "forgetting: best IoU of a class at an earlier step - IoU at the end.",
     ]
     if unfinished := [f"{name} ({count} of {table.seeds})" for name, count in missing.items() if count]:
@@ -89,6 +112,22 @@ def methods_sheet(table: MethodTable) -> Sheet:
         rows=tuple(rows),
         caption=(*caption, *table.comparison.notes),
     )
+
+
+def others_sheet(table: MethodTable) -> Sheet:
+    """Other means than those of the first table, and what each method keeps to reach them."""
+    names = {name: f"{name}: {table.keeps[name]}" if name in table.keeps else name for name in table.runs}
+    return Sheet(
+        title="With background, and over the steps",
+        heads=(*FINALS, OVER_STEPS),
+        decimals=(1,) * (len(FINALS) + 1),
+        rows=tuple((names[name], table.others(name)) for name in table.runs),
+        caption=(f"In percent. {_seeds(table)} {EXPLAINED}",),
+    )
+
+
+def _seeds(table: MethodTable) -> str:
+    return f"Mean ± standard deviation of {table.seeds} seeds." if table.seeds > 1 else "One seed."
 
 
 def paper_sheet(table: MethodTable, paper: PaperNumbers) -> Sheet:
@@ -111,21 +150,27 @@ def paper_sheet(table: MethodTable, paper: PaperNumbers) -> Sheet:
     )
 
 
-def methods_page(table: MethodTable, command: str, remarks: Remarks | None = None) -> str:
-    """The table as a Markdown page, with what a person has to say about it."""
-    remarks = remarks or Remarks()
-    parts = [
-        f"# Methods on {table.setting}",
-        f"Made from the records by `{command}`; do not edit.",
-        sheet_markdown(methods_sheet(table)),
-    ]
-    if remarks.paper is not None:
-        parts.append(sheet_markdown(paper_sheet(table, remarks.paper)))
-    lines = [
-        f"* **{name}**: {' '.join(remarks.remarks[name].split())}"
-        for name in table.runs
-        if name in remarks.remarks
-    ]
-    if lines:
-        parts.append("\n".join(lines))
+def methods_page(tables: Sequence[MethodTable], command: str, page: str) -> str:
+    """The tables of all settings as Markdown, for a page of this name."""
+    alone = len(tables) == 1
+    title = tables[0].setting if alone else tables[0].comparison.dataset
+    parts = [f"# Methods on {title}", f"Made from the records by `{command}`; do not edit."]
+    for table in tables:
+        parts += [] if alone else [f"## {table.setting}"]
+        parts += _section(table, page)
     return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _section(table: MethodTable, page: str) -> list[str]:
+    """Protocol, tables, charts, the papers' numbers and remarks."""
+    parts = [protocol_text(table.recipes, table.entries)] if table.recipes else []
+    parts += [
+        sheet_markdown(methods_sheet(table)),
+        sheet_markdown(others_sheet(table), "method: what it keeps between steps"),
+    ]
+    parts += [f"![{picture.alt}]({file})" for file, picture in table.pictures(page).items()]
+    if table.remarks.paper is not None:
+        parts.append(sheet_markdown(paper_sheet(table, table.remarks.paper)))
+    said = table.remarks.remarks
+    lines = [f"* **{name}**: {' '.join(said[name].split())}" for name in table.runs if name in said]
+    return [*parts, *(["\n".join(lines)] if lines else [])]

@@ -101,9 +101,8 @@ def _needs(plan: Plan) -> Table:
 
 
 def _disk(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    kept = plan.kept_checkpoints
-    yield "checkpoint of a finished step", f"{kept} kept", amount(plan.finished_bytes)
-    yield "checkpoint inside a step", f"{kept} kept", amount(plan.inside_bytes)
+    yield "checkpoint of a finished step", f"{plan.kept_finished} kept", amount(plan.finished_bytes)
+    yield "checkpoint inside a step", f"{plan.kept_checkpoints} kept", amount(plan.inside_bytes)
     yield "records, manifest, log", "", amount(plan.records_bytes)
     yield "disk, at most", "", amount(plan.disk)
     yield "exported model", "", amount(plan.model_bytes)

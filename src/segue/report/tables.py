@@ -22,6 +22,19 @@ MAX_STEPS = 4
 
 MEANS = {"old": lambda s: s.old, "new": lambda s: s.new, "all": lambda s: s.all}
 
+FINALS: dict[tuple[str, str], Callable[[RunScores], float]] = {
+    ("old", "+bg"): lambda s: s.final.old_bg,
+    ("all", "+bg"): lambda s: s.final.all_bg,
+    ("h", "IoU"): lambda s: s.final.h,
+}
+"""other means at the end"""
+OVER_STEPS = ("mean", "steps")
+EXPLAINED = (
+    "+bg counts background as a class. hIoU: harmonic mean of old and new. mean steps: all, averaged over the"
+    " steps."
+)
+"""what these columns hold"""
+
 
 @dataclass(frozen=True)
 class Sheet:
@@ -73,9 +86,7 @@ def metrics_sheet(comparison: Comparison) -> Sheet:
     rows = []
     for entry in comparison.entries:
         scores = [
-            entry.final_stat(lambda s: s.final.old_bg, None),
-            entry.final_stat(lambda s: s.final.all_bg, None),
-            entry.final_stat(lambda s: s.final.h, None),
+            *(entry.final_stat(score, None) for score in FINALS.values()),
             entry.incremental_stat(lambda s: s.average, joint),
             entry.incremental_stat(lambda s: s.backward_transfer, joint),
             entry.incremental_stat(lambda s: s.stability, joint),
@@ -87,10 +98,8 @@ def metrics_sheet(comparison: Comparison) -> Sheet:
     return Sheet(
         title=f"At the end, in percent: {comparison.title}",
         heads=(
-            ("old", "+bg"),
-            ("all", "+bg"),
-            ("h", "IoU"),
-            ("mean", "steps"),
+            *FINALS,
+            OVER_STEPS,
             ("", "BWT"),
             ("sta-", "bility"),
             ("plas-", "ticity"),
@@ -101,8 +110,7 @@ def metrics_sheet(comparison: Comparison) -> Sheet:
         decimals=(*(1,) * 9, 0),
         rows=tuple(rows),
         caption=(
-            "+bg counts background as a class. hIoU: harmonic mean of old and new. mean steps: all, averaged"
-            " over the steps. BWT: backward transfer, the change since a class was learned. stability: old at"
+            f"{EXPLAINED} BWT: backward transfer, the change since a class was learned. stability: old at"
             " the end / old after step 0. plasticity: new / new of Joint. gap: all of Joint - all.",
             *_remarks(comparison),
         ),

@@ -1,0 +1,111 @@
+"""Comparing methods in several settings: one plan, a folder, a table, a section and charts for each."""
+
+from __future__ import annotations
+
+import re
+
+from short_runs import SHORT
+
+from segue.compare import _recipe_name, _without_place
+from segue.data.datasets.scenes import class_name
+from segue.engine.folder import plain_name
+from segue.engine.recipe import recipe_folder
+
+HERE = ("compare", "--on", "scenes", "--split", "2-1")
+FOUR = ("compare", "--on", "scenes", "--split", "2-1", "--split", "2-2", *SHORT, "data.classes=4")
+
+
+def test_several_settings_are_one_plan_that_shares_step_0(segue, tmp_path, planned):
+    words = (*FOUR, "--methods", "finetune,ewc", "--mode", "overlapped", "--mode", "disjoint")
+    assert segue(*words, "--seeds", "2", "--out", tmp_path / "out")[0] == 0
+    settings = ["2-1-overlapped", "2-1-disjoint", "2-2-overlapped", "2-2-disjoint"]
+    runs = ("ewc-s0", "ewc-s1", "finetune-s0", "finetune-s1")  # ewc gathers state: finetune can start from it
+    expected = [f"out/scenes-{setting}/{run}" for setting in settings for run in runs]
+    assert [job.folder.relative_to(tmp_path).as_posix() for job in planned] == expected
+    starts = {job.folder.relative_to(tmp_path / "out").as_posix(): job.start for job in planned}
+    first = tmp_path / "out" / "scenes-2-1-overlapped"
+    assert starts["scenes-2-1-overlapped/ewc-s1"] is None
+    assert starts["scenes-2-1-overlapped/finetune-s1"] == first / "ewc-s1"
+    assert starts["scenes-2-2-overlapped/ewc-s1"] == first / "ewc-s1", (
+        "the same classes and images come first"
+    )
+    assert starts["scenes-2-2-overlapped/finetune-s0"] == first / "ewc-s0"
+    assert all(job.resume and job.config.scenario.split in job.folder.parent.name for job in planned)
+    assert {job.config.scenario.mode for job in planned if "disjoint" in str(job.folder)} == {"disjoint"}
+
+
+def test_several_settings_have_a_table_a_section_and_charts_each(segue, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    out, page = tmp_path / "out", tmp_path / "docs" / "page.md"
+    remarks = out / "scenes-2-2-overlapped" / "remarks.yaml"
+    remarks.parent.mkdir(parents=True)
+    remarks.write_text("remarks: {dft: Of this setting alone.}")
+    words = (*FOUR, "--methods", "dft,joint", "--out", out, "--page", page)
+    code, text, error = segue(*words)
+    assert (code, error) == (0, "") and f"All are kept in {out}." in " ".join(text.split())
+    settings = {"scenes 2-1 overlapped": "2-1-1, 3 steps", "scenes 2-2 overlapped": "2-2, 2 steps"}
+    assert len(segue.runs) == 4 and all(text.count(f"split {title}") == 1 for title in settings.values())
+    written = page.read_text()
+    assert written.startswith("# Methods on scenes\n\nMade from the records by `segue compare --on scenes")
+    assert "--split 2-1 --split 2-2 --methods dft,joint" in written
+    sections = written.split("\n## ")[1:]
+    for section, (setting, title) in zip(sections, settings.items(), strict=True):
+        assert section.startswith(f"{setting}\n\nOne protocol: backbone tiny and head tiny (")
+        assert title in section and "| dft: nothing |" in section and "| joint: all images |" in section
+        assert "Besides their own parameters, some differ: joint: optim.lr_next" in section
+    assert ["* **dft**" in section for section in sections] == [False, True]
+    kinds = {"2-1": ("steps", "old-new"), "2-2": ("old-new",)}
+    files = [f"page-scenes-{split}-overlapped-{kind}.svg" for split in kinds for kind in kinds[split]]
+    assert re.findall(r"]\(figures/(.*?)\)", written) == files
+    assert sorted(path.name for path in (page.parent / "figures").iterdir()) == sorted(files)
+    shown = (page.parent / "figures" / files[0]).read_text()
+    assert shown.startswith("<svg xmlns=") and "scenes 2-1 overlapped</title>" in shown
+
+    # one of the settings alone has the same numbers, and nothing is run
+    alone = tmp_path / "alone.md"
+    words = (
+        "compare",
+        "--on",
+        "scenes",
+        "--split",
+        "2-1",
+        *SHORT,
+        "data.classes=4",
+        "--methods",
+        "dft,joint",
+    )
+    assert segue(*words, "--out", out, "--page", alone)[0] == 0 and segue.runs == []
+    tables = [line for line in alone.read_text().splitlines() if line.startswith("| ")]
+    assert tables == [line for line in sections[0].splitlines() if line.startswith("| ")]
+
+
+def test_a_split_by_names_is_one_setting(segue, tmp_path, planned):
+    one, two, three = map(class_name, (1, 2, 3))
+    names = f"{one},{two}/{three}"
+    words = ("compare", "--on", "scenes", "--methods", "finetune", "--split", names)
+    assert segue(*words, "--split", "2-1", "--split", "2-1", "--out", tmp_path, "data.classes=3")[0] == 0
+    assert len(planned) == 2, "the same split twice is one setting"
+    assert [job.folder.parent.name for job in planned] == [
+        plain_name([f"scenes {one},{two}/{three} overlapped"]),
+        "scenes-2-1-overlapped",
+    ]
+
+
+def test_settings_that_would_share_a_folder_are_refused(segue, tmp_path, planned):
+    words = (*HERE, "--mode", "overlapped", "--mode", "disjoint", "scenario.mode=disjoint")
+    code, _, error = segue(*words, "--out", tmp_path / "out")
+    assert code == 2 and "would both be 'scenes 2-1 disjoint'" in " ".join(error.split()) and planned == []
+
+
+def test_command_on_the_page_names_the_recipe_and_no_place_of_this_machine(segue, tmp_path):
+    page = tmp_path / "page.md"
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("train: {batch_size: 4}\nmethods: {dft: {method.params.memory.size: 3}}")
+    words = (*HERE, "--methods", "dft", "--out", tmp_path / "out", "--page", page, *SHORT[:-5])
+    words = (*words, "train.epochs=1", "train.epochs_next=1", "eval.samples=0", "train.crop=32")
+    assert segue(*words, recipe)[0] == 0
+    assert f"`segue compare {recipe} --on scenes" in page.read_text()
+    assert "batches of 4" in page.read_text() and "| dft: memory of 3 images |" in page.read_text()
+    assert _recipe_name(recipe_folder() / "voc256.yaml") == ["voc256.yaml"] and _recipe_name(None) == []
+    assert _without_place("data.root=/home/me/VOC") == "data.root=FOLDER/VOC"
+    assert [_without_place(word) for word in ("data.root=VOC", "a.b=1")] == ["data.root=VOC", "a.b=1"]
