@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "many_runs": {"core", "engine"},
     "ablate": {"core", "engine", "report", "many_runs"},
     "compare": {"core", "engine", "report", "many_runs"},
+    "tune": {"core", "engine", "report", "many_runs"},
     "conversion": {"core", "data", "engine"},
     "fetching": {"core", "data", "engine"},
     "manifests": BELOW_METHODS | {"engine"},

@@ -40,6 +40,7 @@ for name, command in {
     "demo": studies.run_demo,
     "ablate": studies.run_ablations,
     "compare": studies.run_comparison,
+    "tune": studies.run_tuning,
     "bench": studies.run_bench,
     "list": studies.list_things,
 }.items():

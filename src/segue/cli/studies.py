@@ -1,7 +1,9 @@
-"""Commands on many runs: demo, ablate, compare; measurements and lists."""
+"""Commands on many runs: demo, ablate, compare, tune; measurements and lists."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -63,16 +65,23 @@ def run_ablations(
     """
     from segue.ablate import ablate
 
-    words = [word for word in tables if "=" in word]
-    names = [word for word in tables if "=" not in word]
-    ablate(names, on, split, mode, words, seeds, out, page, device)
+    recipe, said = recipe_and_words(tables)
+    words = [word for word in said if "=" in word]
+    names = [word for word in said if "=" not in word]
+    ablate(names, on, split, mode, words, seeds, out, page, device, recipe=recipe)
 
 
 def run_comparison(
     on: Annotated[str, ON],
     words: RecipeWords = None,
-    split: SplitOption = None,
-    mode: ModeOption = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option("--split", help="15-5 or 'cat,dog/person'; several times: a table for each."),
+    ] = None,
+    mode: Annotated[
+        list[str] | None,
+        typer.Option("--mode", help="overlapped, disjoint, sequential or divided; several times too."),
+    ] = None,
     methods: Annotated[
         str, typer.Option("--methods", metavar="NAMES", help="all, or names and .py files: mib,caf,mine.py.")
     ] = "all",
@@ -81,11 +90,11 @@ def run_comparison(
     page: Page = None,
     device: Device = "auto",
 ) -> None:
-    """Run many methods in one setting: a line each, with scores, forgetting, time and memory.
+    """Run many methods in one setting or several: a line each, with scores, forgetting, time and memory.
 
     segue compare --on scenes --split 4-2 --methods all --seeds 3
 
-    segue compare voc256.yaml --on folder --split 6-1 data.root=FOLDER model.weights=FILE
+    segue compare voc256.yaml --on voc --split 15-5 --split 15-1 data.root=FOLDER model.weights=FILE
 
     Runs that are done are not run again, and a step 0 that several methods share is trained once. KEY=VALUE
     settings apply to all methods; a recipe (.yaml) may have a section of its own for each.
@@ -94,7 +103,33 @@ def run_comparison(
 
     names = [name.strip() for name in methods.split(",")]
     recipe, said = recipe_and_words(words)
-    compare_methods(names, on, split, mode, said, recipe, seeds, out, page, device)
+    compare_methods(names, on, split or [], mode or [], said, recipe, seeds, out, page, device)
+
+
+def run_tuning(
+    on: Annotated[str, ON],
+    words: RecipeWords = None,
+    split: SplitOption = None,
+    mode: ModeOption = None,
+    methods: Annotated[
+        str, typer.Option("--methods", metavar="NAMES", help="all that the recipe tunes, or some: mib,caf.")
+    ] = "all",
+    out: Annotated[Path, typer.Option("--out", help="Folder for runs and choice.")] = Path("runs/tune"),
+    page: Page = None,
+    device: Device = "auto",
+) -> None:
+    """Choose one weight of each method on held-out training images, with equally many trials for all.
+
+    segue tune voc256.yaml --on voc --split 15-1 data.root=FOLDER model.weights=FILE
+
+    The recipe's section 'tune' lists the values. Runs that are done are not run again. What is chosen is
+    written to choice.yaml, as a recipe's section 'methods' has it. Test images play no part.
+    """
+    from segue.tune import tune_methods
+
+    names = [name.strip() for name in methods.split(",")]
+    recipe, said = recipe_and_words(words)
+    tune_methods(recipe, names, on, split, mode, said, out, page, device)
 
 
 def run_bench(
@@ -141,53 +176,90 @@ def run_bench(
 
     segue bench data --images 20210
     """
+    bench = BENCHES[what]
     given = {"--case": case, "KEY=VALUE": words, "--methods": methods, "--images": images}
     given |= {"--save": save, "--rounds": rounds}
-    if said := [name for name, value in given.items() if value and name not in BENCHES[what]]:
+    if said := [name for name, value in given.items() if value and name not in bench.takes]:
         raise UserError(f"{said[0]} does not go with 'segue bench {what}'.")
-    if what == "losses":
-        from segue.bench.losses import bench_losses
+    bench.run(Asked(words or [], case, methods, images, rounds or bench.rounds, save, device))
 
-        bench_losses(rounds or 5, device, save)
-    elif what == "step":
-        from segue.bench.step import bench_step
 
-        bench_step(_networks(case), rounds or 3, device, save)
-    elif what == "data":
-        from segue.bench.data import bench_data
+@dataclass(frozen=True)
+class Asked:
+    """What was said to `segue bench`, and how many rounds there will be."""
 
-        bench_data(images, rounds or 3, device=device, save=save)
-    elif what == "methods":
-        from segue.bench.methods import bench_methods
+    words: list[str]
+    case: str | None
+    methods: str | None
+    images: int | None
+    rounds: int
+    save: Path | None
+    device: str
 
-        names = [name.strip() for name in (methods or "all").split(",")]
-        bench_methods(names, rounds or 15, save, device)
-    elif what == "plan":
-        from segue.bench.plan import bench_plan
 
-        bench_plan(rounds or 3, device, save)
-    elif what == "page":
-        from segue.report.performance import write_performance
+@dataclass(frozen=True)
+class Bench:
+    """How one is started, which options go with it, and its rounds if none are asked for."""
 
-        page = save or Path("docs/performance.md")
-        write_performance(Path("results"), page)
-        tell(f"Page: {page}")
-    else:
-        from segue.bench.caf import bench_caf
+    run: Callable[[Asked], object]
+    takes: set[str]
+    rounds: int = 0
 
-        bench_caf(_networks(case), words or [], rounds or 5, device, save)
+
+def _bench_losses(asked: Asked) -> None:
+    from segue.bench.losses import bench_losses
+
+    bench_losses(asked.rounds, asked.device, asked.save)
+
+
+def _bench_step(asked: Asked) -> None:
+    from segue.bench.step import bench_step
+
+    bench_step(_networks(asked.case), asked.rounds, asked.device, asked.save)
+
+
+def _bench_caf(asked: Asked) -> None:
+    from segue.bench.caf import bench_caf
+
+    bench_caf(_networks(asked.case), asked.words, asked.rounds, asked.device, asked.save)
+
+
+def _bench_methods(asked: Asked) -> None:
+    from segue.bench.methods import bench_methods
+
+    names = [name.strip() for name in (asked.methods or "all").split(",")]
+    bench_methods(names, asked.rounds, asked.save, asked.device)
+
+
+def _bench_data(asked: Asked) -> None:
+    from segue.bench.data import bench_data
+
+    bench_data(asked.images, asked.rounds, device=asked.device, save=asked.save)
+
+
+def _bench_plan(asked: Asked) -> None:
+    from segue.bench.plan import bench_plan
+
+    bench_plan(asked.rounds, asked.device, asked.save)
+
+
+def _bench_page(asked: Asked) -> None:
+    from segue.report.performance import write_performance
+
+    page = asked.save or Path("docs/performance.md")
+    write_performance(Path("results"), page)
+    tell(f"Page: {page}")
 
 
 BENCHES = {
-    "losses": {"--save", "--rounds"},
-    "step": {"--case", "--save", "--rounds"},
-    "caf": {"--case", "KEY=VALUE", "--save", "--rounds"},
-    "methods": {"--methods", "--save", "--rounds"},
-    "data": {"--save", "--images", "--rounds"},
-    "plan": {"--save", "--rounds"},
-    "page": {"--save"},
+    "losses": Bench(_bench_losses, {"--save", "--rounds"}, 5),
+    "step": Bench(_bench_step, {"--case", "--save", "--rounds"}, 3),
+    "caf": Bench(_bench_caf, {"--case", "KEY=VALUE", "--save", "--rounds"}, 5),
+    "methods": Bench(_bench_methods, {"--methods", "--save", "--rounds"}, 15),
+    "data": Bench(_bench_data, {"--images", "--save", "--rounds"}, 3),
+    "plan": Bench(_bench_plan, {"--save", "--rounds"}, 3),
+    "page": Bench(_bench_page, {"--save"}),
 }
-"""what goes with each"""
 
 
 def _networks(case: str | None) -> list[str]:
