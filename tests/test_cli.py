@@ -26,6 +26,7 @@ VERBS = (
     "demo",
     "ablate",
     "compare",
+    "tune",
     "bench",
     "list",
     "data",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,17 @@ METHOD = Mine
 """
 
 
+def from_header(path: Path) -> RunConfig:
+    """The recipe of the command in the first line; of a comparison that of one method."""
+    command = path.read_text(encoding="utf-8").splitlines()[0]
+    match = re.fullmatch(r"# segue (train|compare) (\S+\.yaml)((?: --\w+ \S+)*)((?: \S+=\S+)*)", command)
+    assert match and match[2] == path.name, command
+    options = dict(zip(*[iter(match[3].split())] * 2, strict=True))
+    method = "mib" if match[1] == "compare" else None
+    assert options.keys() <= {"--on", "--split"} and (method or not options)
+    return resolve(method, options.get("--on"), options.get("--split"), None, match[4].split(), path)
+
+
 @pytest.fixture
 def mine(tmp_path: Path) -> str:
     (tmp_path / "mine.py").write_text(METHOD)
@@ -64,7 +76,8 @@ def test_there_are_recipes():
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_shipped_recipe_resolves_and_builds(path):
-    config = resolve(file=path)
+    config = from_header(path)
+    config = replace(config, model=replace(config.model, weights=None, pretrained=False))  # not at hand
     method: type[Method] = plugins.find("method", config.method.name)
     with torch.device("meta"):
         model = Segmenter(config.model)
@@ -74,7 +87,7 @@ def test_shipped_recipe_resolves_and_builds(path):
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_shipped_recipe_is_a_scenario_of_its_data_set(path):
-    config = resolve(file=path)
+    config = from_header(path)
     kind = plugins.find("dataset", config.scenario.dataset)
     classes = getattr(kind, "classes", None) or kind(kind.Config(**config.data), "train").classes
     assert len(make_scenario(classes, config.scenario.split, order=config.scenario.order)) >= 2
@@ -82,11 +95,8 @@ def test_shipped_recipe_is_a_scenario_of_its_data_set(path):
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_header_of_a_shipped_recipe_is_its_command(path):
-    command, *rest = path.read_text(encoding="utf-8").splitlines()
-    match = re.fullmatch(r"# segue train (\S+\.yaml)(.*)", command)
-    assert match and match[1] == path.name
-    resolve(file=path, overrides=match[2].split())
-    header = [line for line in rest if line.startswith("#")]
+    from_header(path)
+    header = [line for line in path.read_text(encoding="utf-8").splitlines()[1:] if line.startswith("#")]
     assert any("Paper" in line and "Ours" in line for line in header), "the paper's number and ours"
 
 
@@ -94,8 +104,10 @@ def test_header_of_a_shipped_recipe_is_its_command(path):
 def test_shipped_recipe_says_only_what_it_must(path):
     """A recipe is readable: a few lines, not a dump of every default."""
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 15
-    assert set(yaml.safe_load(text)) <= {"scenario", "model", "method", "optim", "train", "data", "eval"}
+    found = yaml.safe_load(text)
+    several = found.keys() & {"methods", "tune"}  # a section for each method, of a few lines
+    assert len(text.splitlines()) <= (60 if several else 15)
+    assert found.keys() - several <= {"scenario", "model", "method", "optim", "train", "data", "eval"}
 
 
 def kd_weight(split: str | None, *words: str, dataset: str = "voc") -> float:
@@ -228,3 +240,54 @@ def test_a_manifest_says_split_and_policy(tmp_path: Path) -> None:
         "ignore",
     )
     assert config.scenario.split == [["barred disc", "barred square"], ["barred triangle"]]
+
+
+# A section for each method
+
+
+def with_sections(path: Path, text: str) -> Path:
+    path.write_text("scenario: {dataset: scenes, split: 5-2}\n" + text)
+    return path
+
+
+def test_section_of_a_method_stands_between_the_file_and_the_words(tmp_path: Path) -> None:
+    text = (
+        "optim: {lr_next: 0.3, lr_first: 0.4}\n"
+        "methods:\n"
+        "  mib: {method.params.kd_weight: 30, optim.lr_next: 0.5}\n"
+        "  caf: {method: {params: {kd_weight: 7}}, train.epochs: 2}\n"
+        "tune: {anything: [1, 2]}\n"
+    )
+    path = with_sections(tmp_path / "my.yaml", text)
+    mib = resolve("mib", file=path)
+    assert mib.method.params == {"kd_weight": 30.0} and (mib.optim.lr_next, mib.optim.lr_first) == (0.5, 0.4)
+    caf = resolve("caf", file=path)
+    assert caf.method.params["kd_weight"] == 7.0 and (caf.train.epochs, caf.optim.lr_next) == (2, 0.3)
+    assert caf.method.params["ad_weight"] == 0.01, "the rest is the method's own for this data set"
+    plain = resolve("finetune", file=path)
+    assert plain.optim.lr_next == 0.3 and plain.train.epochs == 12
+    words = ["method.params.kd_weight=5", "optim.lr_next=0.9"]
+    said = resolve("mib", file=path, overrides=words)
+    assert said.method.params == {"kd_weight": 5.0} and said.optim.lr_next == 0.9
+    assert resolve(file=path, overrides=["method.name=mib"]) == mib, "wherever the method is named"
+    with_sections(path, "method: {name: mib}\n" + text)
+    assert resolve(file=path) == mib and resolve("caf", file=path) == caf
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("methods: {mob: {optim.lr_next: 1}}", "there is no method 'mob'. Did you mean 'mib'?"),
+        ("methods: {3: {optim.lr_next: 1}}", "there is no method '3'."),
+        ("methods: [mib]", "'methods' should hold a section for each method"),
+        ("methods: {mib: 3}", "'methods' should hold a section for each method"),
+        ("methods: {mib: {method.params.kd_wieght: 1}}", "Unknown key 'method.params.kd_wieght'."),
+        ("methods: {mib: {method.params: 3}}", "'params' is a section"),
+        ("method: {name: [mib]}\nmethods: {mib: {optim.lr_next: 1}}", "There is no method '['mib']'"),
+    ],
+)
+def test_wrong_section_of_a_method_is_named(text: str, message: str, tmp_path: Path) -> None:
+    path = with_sections(tmp_path / "my.yaml", text + "\n")
+    with pytest.raises(UserError) as error:
+        resolve(None if "name" in text else "mib", file=path)
+    assert message in str(error.value)

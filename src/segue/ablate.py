@@ -14,7 +14,7 @@ from segue.core.config import RunConfig, merge, parse_overrides
 from segue.core.errors import UserError, suggest
 from segue.engine.folder import plain_name
 from segue.engine.progress import Display
-from segue.engine.recipe import complete, recipe_folder
+from segue.engine.recipe import complete, for_method, recipe_folder
 from segue.many_runs import check_page, command_line, run_missing, setting_text, started_runs, write_page
 from segue.report import Ablation, ablation_page, ablation_table
 
@@ -36,6 +36,7 @@ def ablate(
     page: Path | None = None,
     device: str = "auto",
     console: Console | None = None,
+    recipe: Path | None = None,
 ) -> list[Ablation]:
     """Run the rows of some tables with seeds 0, 1, ...; rows that are the same experiment are run once."""
     console = console or Console()
@@ -43,7 +44,7 @@ def ablate(
     tables = {name: read_ablation(path) for name, path in _chosen(names).items()}
     plans = {
         name: [
-            [row_recipe(table, row, dataset, split, mode, words, seed) for seed in range(seeds)]
+            [row_recipe(table, row, dataset, split, mode, words, seed, recipe) for seed in range(seeds)]
             for row in table.rows
         ]
         for name, table in tables.items()
@@ -53,7 +54,7 @@ def ablate(
     for name, table in tables.items():
         folders[name] = []
         for row, recipes in zip(table.rows, plans[name], strict=True):
-            places = [out / _setting_name(recipe) / f"{row.run}-s{recipe.train.seed}" for recipe in recipes]
+            places = [out / _setting_name(each) / f"{row.run}-s{each.train.seed}" for each in recipes]
             folders[name].append(places)
             plan.update(zip(places, recipes, strict=True))
     display = Display(console)
@@ -67,7 +68,8 @@ def ablate(
         raise failed
     if page is not None:
         options = {"on": dataset, "split": split, "mode": mode, "seeds": seeds, "out": out}
-        command = command_line("ablate", names, options, words)
+        arguments = [*names, *([recipe.name] if recipe else [])]
+        command = command_line("ablate", arguments, options, words)
         write_page(page, ablation_page(ablations, command), display)
     return ablations
 
@@ -80,8 +82,9 @@ def row_recipe(
     mode: str | None,
     words: Sequence[str],
     seed: int,
+    recipe: Path | None = None,
 ) -> RunConfig:
-    """The recipe of one row: what was asked for, then what makes the row."""
+    """The recipe of one row: a recipe file, what was asked for, then what makes the row."""
     setting = table.settings.get(dataset, {})
     scenario = {
         "dataset": dataset,
@@ -91,7 +94,8 @@ def row_recipe(
     said = {"scenario": {key: value for key, value in scenario.items() if value}}
     # what makes the row wins over the words, or a word could undo it
     fixed: dict[str, Any] = {"train": {"seed": seed}, "method": {"name": "caf", "params": row.params}}
-    asked = merge(merge(said, parse_overrides(words)), fixed)
+    stored = for_method("caf", recipe) if recipe else {}
+    asked = merge(merge(merge(stored, said), parse_overrides(words)), fixed)
     config = complete(asked)
     if not row.times:
         return config

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from segue.core import plugins
 from segue.core.config import RunConfig, as_dict
 from segue.core.errors import UserError
-from segue.core.records import RunRecord, atomic_file, read_run
+from segue.core.records import RunRecord, atomic_file, read_run, read_yaml
 from segue.engine.build import build_data
 from segue.engine.checkpoint import CheckpointStore
 from segue.engine.folder import check_folder, identity
 from segue.engine.grid import Job, run_all
 from segue.engine.progress import Display
 from segue.engine.runtime import pick_device
-from segue.engine.start import FirstStep, first_step, has_first_step, stored_first_step
+from segue.engine.start import FirstStep, can_be_taken, first_step, has_first_step, stored_first_step
 
 
 def run_missing(plan: Mapping[Path, RunConfig], out: Path, device: str, display: Display) -> UserError | None:
@@ -51,19 +53,43 @@ def _sharing_first_steps(missing: Mapping[Path, RunConfig], out: Path, display: 
         if key not in manifests:
             manifests[key] = build_data(recipe, display).manifest()
         wanted[place] = first_step(recipe, manifests[key])
-    donors = {
-        file.parent: stored_first_step(file.parent)[0]
-        for file in sorted(out.rglob("recipe.yaml"))
-        if has_first_step(file.parent)
-    }
-    # those that gather state first: others can start from them, but not the other way round
-    jobs = []
-    for place in sorted(missing, key=lambda place: wanted[place].gathered is None):
-        fitting = (donor for donor, theirs in donors.items() if wanted[place].can_start_from(theirs))
+    donors = _first_steps(out, {recipe.method.name for recipe in missing.values()})
+    # in each folder first those that gather state: others can start from them, but not the other way round
+    folders = list(dict.fromkeys(place.parent for place in missing))
+    takers = {each.hash for each in wanted.values() if each.gathered is None}
+    gives = {place: each.gathered is not None and each.hash in takers for place, each in wanted.items()}
+    sound, jobs = functools.cache(can_be_taken), []
+    for place in sorted(missing, key=lambda x: (folders.index(x.parent), not gives[x])):
+        fitting = (
+            donor
+            for donor, theirs in donors.items()
+            if wanted[place].can_start_from(theirs) and (donor in missing or sound(donor))
+        )
         start = next(fitting, None)
         donors.setdefault(place, wanted[place])
         jobs.append(Job(missing[place], place, resume=True, start=start if start != place else None))
     return jobs
+
+
+def _first_steps(out: Path, methods: Container[str]) -> dict[Path, FirstStep]:
+    """The runs under a folder that have a step 0, and what decided it.
+
+    Folders that cannot be understood are none. Method files are imported only if they are asked for anyway.
+    """
+    found: dict[Path, FirstStep] = {}
+    for folder, inside, files in os.walk(out):
+        inside.sort()
+        if "recipe.yaml" not in files:
+            continue
+        inside.clear()  # a run holds no other
+        place = Path(folder)
+        try:
+            name = str(dict(read_yaml(place / "recipe.yaml").get("method") or {}).get("name"))
+            if has_first_step(place) and (name in methods or not name.endswith(".py")):
+                found[place] = stored_first_step(place)[0]
+        except (UserError, TypeError, ValueError):
+            continue
+    return found
 
 
 def started_runs(places: Iterable[Path]) -> tuple[RunRecord, ...]:
@@ -80,8 +106,14 @@ def setting_text(config: RunConfig) -> str:
 def command_line(
     verb: str, arguments: Sequence[str], options: Mapping[str, object], words: Sequence[str]
 ) -> str:
-    """The command that asks for this, as it is typed."""
-    said = [word for name, value in options.items() if value for word in (f"--{name}", str(value))]
+    """The command that asks for this, as it is typed; an option with a list is said once for each."""
+    said = [
+        word
+        for name, value in options.items()
+        for each in (value if isinstance(value, list | tuple) else [value])
+        if each
+        for word in (f"--{name}", str(each))
+    ]
     return shlex.join(["segue", verb, *arguments, *said, *words])
 
 

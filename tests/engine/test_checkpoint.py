@@ -139,7 +139,7 @@ def names(store: CheckpointStore) -> list[str]:
     return sorted(os.listdir(store.folder))
 
 
-def test_the_last_two_of_each_kind_are_kept(tmp_path):
+def test_the_last_two_of_each_kind_and_step_0_are_kept(tmp_path):
     store = CheckpointStore(tmp_path)
     seen = []
     for step in range(4):
@@ -152,8 +152,12 @@ def test_the_last_two_of_each_kind_are_kept(tmp_path):
     assert seen[2] == [file("0-00000010"), file("0-00000100")]
     assert seen[3] == [file("0")], "a finished step needs none inside it"
     assert seen[10] == [file("0"), file("1"), file("2-00000010"), file("2-00000100")]
-    assert seen[14] == [file("1"), file("2"), file("3-00000010"), file("3-00000100")]
-    assert seen[15] == [file("2"), file("3")]
+    assert seen[14] == [file("0"), file("1"), file("2"), file("3-00000010"), file("3-00000100")]
+    assert seen[15] == [file("0"), file("2"), file("3")]
+    store.path(0).unlink()
+    store.save_finished(4, small())
+    store.save_finished(5, small())
+    assert names(store) == [file("4"), file("5")], "no other step stays in its place"
 
 
 def test_entries_are_in_order_of_time(tmp_path):

@@ -41,7 +41,7 @@ def test_sums() -> None:
     assert plan.flops == 40 * 24 * 10**12 + 20 * 24 * 15 * 10**11
     assert plan.peak() == 200 + 100 + 100 + 200 + 10 + 50 + 24 * 1000
     assert plan.largest.index == 1 and plan.peak(accumulate=5) == 610 + 50 + 5 * 1000
-    assert plan.disk == 2 * 210 + 3 * 310 + 5
+    assert plan.disk == 210 + 3 * 310 + 5 and plan.kept_finished == 2
     slow = Gpu("slow", 1, fp32=1.0, tf32=None, half=8.0)
     assert plan.hours(plan.steps[0], slow, 0.5) == pytest.approx(40 * 24 / 0.5 / 3600)
 

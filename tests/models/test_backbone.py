@@ -236,3 +236,74 @@ def test_weights_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch) -> None
 def test_maps_with_channels_last_are_refused() -> None:
     with pytest.raises(UserError, match="NHWC"):
         build_backbone(ModelConfig(backbone="swin_tiny_patch4_window7_224", output_stride=32))
+
+
+# Stages
+
+
+@pytest.mark.parametrize(
+    ("name", "stages", "stride"),
+    [
+        ("test_resnet", 3, 8),
+        ("test_resnet", 4, 8),
+        ("test_efficientnet", 4, 16),
+        ("test_efficientnet", 4, 8),
+        ("mobilenetv2_100", 4, 8),
+        ("test_convnext", 3, 16),
+    ],
+)
+def test_fewer_stages_are_the_first_of_all(tmp_path: Path, name: str, stages: int, stride: int) -> None:
+    """Their maps are those of the uncut backbone bit for bit, and what comes after them is gone."""
+    path = save(whole(name).state_dict(), tmp_path / "w.safetensors")
+    config = ModelConfig(backbone=name, output_stride=stride, weights=str(path))
+    uncut = build_backbone(config).eval()
+    cut = build_backbone(ModelConfig(**{**vars(config), "stages": stages})).eval()
+    assert cut.channels == uncut.channels[:stages]
+    with torch.no_grad():
+        images = torch.rand(2, 3, 64, 64)
+        maps, all_maps = cut(images), uncut(images)
+    assert len(maps) == stages
+    for ours, theirs in zip(maps, all_maps, strict=False):
+        assert torch.equal(ours, theirs)
+    cut(images)[-1].sum().backward()
+    unused = [key for key, parameter in cut.named_parameters() if parameter.grad is None]
+    assert unused == [], "nothing is left that no map needs"
+    assert sum(p.numel() for p in cut.parameters()) < 0.75 * sum(p.numel() for p in uncut.parameters())
+
+
+def test_frozen_stages_of_fewer_stages() -> None:
+    backbone = build_backbone(ModelConfig(backbone="mobilenetv2_100", output_stride=8, stages=4))
+    frozen = {id(p) for module in backbone.first_stages(3) for p in module.parameters()}
+    trained = [key for key, p in backbone.named_parameters() if id(p) not in frozen]
+    assert 0 < len(trained) < len(list(backbone.parameters()))
+    assert all(key.startswith(("body.blocks.3.", "body.blocks.4.")) for key in trained)
+    with pytest.raises(UserError, match=r"model\.frozen_stages is 5, but the backbone has 4 stages"):
+        backbone.first_stages(5)
+
+
+@pytest.mark.parametrize("name", ["mobilenetv2_100", "test_efficientnet", "test_resnet", "test_convnext"])
+def test_all_stages_are_used_if_none_is_said(name: str) -> None:
+    plain = timm.create_model(name, features_only=True, output_stride=32)
+    backbone = build_backbone(ModelConfig(backbone=name, output_stride=32))
+    assert list(backbone.body.state_dict()) == list(plain.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("name", "stages", "stride", "message"),
+    [
+        ("test_resnet", 6, 16, "model.stages is 6, but the backbone test_resnet has 5 stages."),
+        ("test_convnext", 5, 16, "model.stages is 5, but the backbone test_convnext has 4 stages."),
+        ("vgg11", 3, 8, "The backbone vgg11 cannot give feature maps at output stride 8."),
+        (
+            "test_resnet",
+            3,
+            16,
+            "test_resnet with 3 stages has output stride 8, not 16: set model.output_stride=8",
+        ),
+        ("test_resnet", 2, 8, "with 2 stages has output stride 4, not 8: use more model.stages."),
+        ("tiny", 2, 8, "The backbone tiny is used whole: drop model.stages."),
+    ],
+)
+def test_wrong_number_of_stages(name: str, stages: int, stride: int, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        build_backbone(ModelConfig(backbone=name, output_stride=stride, stages=stages))

@@ -130,3 +130,30 @@ def test_second_derivatives() -> None:
         for shape in ((1, 2, 5, 6), (2, 1, 3, 3))
     )
     assert torch.autograd.gradgradcheck(lambda x, w: _Depthwise.apply(x, w, None, 2), (x, weight))
+
+
+@pytest.mark.parametrize(("size", "dilation"), [(3, 4), (5, 1), (5, 2), (5, 4)])
+def test_what_follows_may_work_in_place(size: int, dilation: int) -> None:
+    """As an activation does after a norm that is folded away."""
+    plain, quick = pair(size, dilation)
+    found = []
+    for conv in (plain, quick):
+        x = maps(8, 8).requires_grad_()
+        y = nn.ReLU6(inplace=True)(conv(x))
+        y.sum().backward()
+        found.append((y.detach(), x.grad))
+    assert torch.equal(found[0][0], found[1][0])
+    torch.testing.assert_close(found[1][1], found[0][1], rtol=1e-5, atol=1e-5)
+
+
+def test_dilated_backbone_with_folded_norms_is_trained() -> None:
+    """5 x 5 at output stride 8: space goes to the batch there, and activations work in place."""
+    from segue.models.segmenter import Segmenter
+
+    config = ModelConfig(backbone="tf_efficientnet_lite0", output_stride=8, head="tiny")
+    torch.manual_seed(0)
+    model = Segmenter(config)
+    model.norm_frozen = True
+    model.train()
+    model.encode(torch.zeros(2, 3, 64, 64, dtype=torch.uint8))[-1].sum().backward()
+    assert all(p.grad is not None for p in model.backbone.parameters())

@@ -90,7 +90,7 @@ class Plan:
     inside_bytes: int
     """a checkpoint inside a step: with momentum"""
     kept_checkpoints: int
-    """of each kind"""
+    """of each kind: the last ones"""
     records_bytes: int
     model_bytes: int
     """an exported model"""
@@ -100,9 +100,14 @@ class Plan:
         return sum(step.flops for step in self.steps)
 
     @property
+    def kept_finished(self) -> int:
+        """Checkpoints of finished steps that stay: the last ones, and step 0, from where others may start."""
+        return min(len(self.steps), self.kept_checkpoints + 1)
+
+    @property
     def disk(self) -> int:
-        """Most bytes at a time: a new checkpoint is whole before the oldest goes."""
-        checkpoints = self.kept_checkpoints * self.finished_bytes
+        """Most bytes at a time, inside the last step: a new checkpoint is whole before the oldest goes."""
+        checkpoints = min(self.kept_finished, len(self.steps) - 1) * self.finished_bytes
         checkpoints += (self.kept_checkpoints + 1) * self.inside_bytes
         return checkpoints + self.records_bytes
 

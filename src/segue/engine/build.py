@@ -122,14 +122,12 @@ def build_data(config: RunConfig, display: Display, group: Group = ALONE, first_
     """
     train_set, test_set = open_sets(config)
     scenario, keys = build_scenario(config, train_set)
-    train_present = index_classes(train_set, "train", display)
-    test_present = index_classes(test_set, "test", display)
-    train_images = step_images(scenario, keys, train_set.keys, train_present)
-    if config.scenario.hold_out:
-        held_out = chosen_by_name(train_set.keys, config.scenario.hold_out)
-        train_images = tuple(images[~held_out[images]] for images in train_images)
-        test_set, test_present, tested = train_set, train_present, held_out
+    train_present, share = index_classes(train_set, "train", display), config.scenario.hold_out
+    train_images = step_images(scenario, keys, train_set.keys, train_present, share)
+    if share:  # the test images play no part at all
+        test_set, test_present, tested = train_set, train_present, chosen_by_name(train_set.keys, share)
     else:
+        test_present = index_classes(test_set, "test", display)
         tested = np.ones(len(test_set), dtype=bool)
     tested &= np.arange(len(test_set)) % config.eval.thin == 0
     test_images = (scenario.select(step, test_present, "test") for step in scenario)
@@ -151,11 +149,20 @@ def chosen_by_name(keys: Sequence[str], share: float) -> np.ndarray:
 
 
 def step_images(
-    scenario: Scenario, listed: Sequence[Sequence[str]] | None, keys: Sequence[str], present: np.ndarray
+    scenario: Scenario,
+    listed: Sequence[Sequence[str]] | None,
+    keys: Sequence[str],
+    present: np.ndarray,
+    hold_out: float = 0.0,
 ) -> tuple[np.ndarray, ...]:
-    """The images, as places in `keys`, that train each step: those that a manifest lists, or by the rule."""
-    if listed is None:
-        return scenario.train_images(present)
+    """The images, as places in `keys`, that train each step: those that a manifest lists, or by the rule,
+    without those that are held out."""
+    images = scenario.train_images(present) if listed is None else _listed_images(listed, keys)
+    held_out = chosen_by_name(keys, hold_out)
+    return tuple(each[~held_out[each]] for each in images) if hold_out else images
+
+
+def _listed_images(listed: Sequence[Sequence[str]], keys: Sequence[str]) -> tuple[np.ndarray, ...]:
     position = {key: index for index, key in enumerate(keys)}
     if missing := [key for names in listed for key in names if key not in position]:
         raise UserError(
@@ -184,7 +191,8 @@ def step_problems(
         elif problem := _batch_problem(config, step, min(config.train.batch_size, train), group):
             problems.append(problem)
         if test == 0:
-            problems.append(f"No test image shows a class that is known at step {step.index} ({names}).")
+            kind = "held-out" if config.scenario.hold_out else "test"
+            problems.append(f"No {kind} image shows a class that is known at step {step.index} ({names}).")
     return problems
 
 

@@ -176,7 +176,7 @@ class CheckpointStore:
         past = [entry for entry in self.entries() if (entry.step, entry.iteration) <= now]
         finished = [entry for entry in past if entry.finished]
         inside = [] if math.isinf(iteration) else [entry for entry in past if not entry.finished]
-        kept = {*finished[:1], *finished[-KEPT:], *inside[-KEPT:]}
+        kept = {*finished[-KEPT:], *inside[-KEPT:], *(entry for entry in finished if entry.step == 0)}
         for entry in self.entries():
             if entry not in kept:
                 entry.path.unlink(missing_ok=True)

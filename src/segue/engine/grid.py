@@ -25,7 +25,7 @@ from segue.core.records import RunRecord, read_run
 from segue.engine.progress import Bar, Display, terminal_bars
 from segue.engine.run import run
 from segue.engine.runtime import pick_device
-from segue.engine.start import has_first_step
+from segue.engine.start import can_be_taken, has_first_step
 from segue.engine.train import Interrupted
 
 
@@ -134,6 +134,7 @@ class _Pool:
         return (
             job.start is not None
             and not has_first_step(job.start)
+            and job.start != job.folder
             and (str(job.start) in self.running or any(other.folder == job.start for other in self.waiting))
         )
 
@@ -180,8 +181,8 @@ def _ignored(number: int) -> Iterator[None]:
 
 
 def _start(job: Job) -> Path | None:
-    """The run to start from; none if it has failed before it had a step 0."""
-    return job.start if job.start is not None and has_first_step(job.start) else None
+    """The run to start from; none if it has failed before it had a step 0, or has a damaged one."""
+    return job.start if job.start is not None and can_be_taken(job.start) else None
 
 
 class _QueueDisplay(Display):

@@ -112,7 +112,7 @@ def count_images(config: RunConfig, images: int | None, display: Display) -> Cou
         scenario, listed = build_scenario(config, dataset)
         if images is None:
             present = index_classes(dataset, "train", display)
-            found = step_images(scenario, listed, dataset.keys, present)
+            found = step_images(scenario, listed, dataset.keys, present, config.scenario.hold_out)
             return Counts(scenario, tuple(map(len, found)), f"counted in the data ({len(dataset):,} images)")
     else:
         if not hasattr(kind, "classes"):  # they are the user's own

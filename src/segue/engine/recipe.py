@@ -37,12 +37,18 @@ def resolve(
         "method": {"name": method},
         "scenario": {"dataset": dataset, "split": split, "mode": mode},
     }
-    stored = read_yaml(file) if file is not None else {}
+    given = _given(words)
+    said = override(given, overrides)
+    stored = for_method(_section(said, "method").get("name"), file) if file is not None else {}
+    return complete(override(merge(stored, given), overrides))
+
+
+def for_method(name: str | None, file: str | Path) -> dict[str, Any]:
+    """A recipe file as it reads for one method; the file itself may name it."""
+    stored = read_yaml(file)
     stored.pop("tune", None)  # for `segue tune` alone
     methods = stored.pop("methods", None)
-    asked = override(merge(stored, _given(words)), overrides)
-    own = _own_values(methods, _section(asked, "method").get("name"), file)
-    return complete(override(merge(merge(stored, own), _given(words)), overrides))
+    return merge(stored, _own_values(methods, name or _section(stored, "method").get("name"), file))
 
 
 def _own_values(methods: Any, name: str | None, file: str | Path | None) -> dict[str, Any]:
@@ -55,7 +61,7 @@ def _own_values(methods: Any, name: str | None, file: str | Path | None) -> dict
     if unknown := [each for each in methods if each not in known]:
         raise UserError(f"{file}: there is no method '{unknown[0]}'.{suggest(str(unknown[0]), known)}")
     values: dict[str, Any] = {}
-    for key, value in methods.get(name, {}).items():
+    for key, value in methods.get(str(name), {}).items():
         values = merge(values, nest(str(key), value))
     return values
 

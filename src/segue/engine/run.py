@@ -88,7 +88,7 @@ def run(
         with group.node_first():
             data = build_data(config, display, group, point.finished_step + 1)
         with group.node_first():
-            method = build_method(config, group.device, initial_weights=point.at_start and start is None)
+            method = build_method(config, group.device, initial_weights=point.at_start)
         if (maps := method.saliency()) is not None:
             data = data.with_saliency(Path(maps).expanduser())
         manifest = _same_manifest(data, group)
@@ -203,7 +203,8 @@ def _train(
 
 def _take_over(method: Method, data: Data, step: Step, site: Site, start: dict[str, Any]) -> dict[str, Any]:
     """Step 0 as another run has trained it, with what it cost there."""
-    take_over(method, _context(data, step, site.device), start, site.folder)
+    context, precision = _context(data, step, site.device), data.config.train.precision
+    take_over(method, context, start, site.folder, precision)
     if site.group.first:
         tree = {"method": method.state_dict(), "outcome": start["outcome"], "log_bytes": 0}
         site.store.save_finished(step.index, tree)

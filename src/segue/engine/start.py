@@ -17,9 +17,10 @@ from segue.core.records import read_yaml
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
 from segue.engine.folder import MAY_CHANGE, identity
 from segue.engine.recipe import complete
+from segue.engine.runtime import autocast
 from segue.methods.base import Method, StepContext
 
-LATER = ("optim.lr_next", "train.epochs_next", "train.norm", "train.log_every")
+LATER = ("optim.lr_next", "optim.new_factor", "train.epochs_next", "train.norm", "train.log_every")
 """settings that matter to later steps or to no numbers at all"""
 
 
@@ -47,16 +48,35 @@ def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
         section, name = key.split(".")
         plain[section].pop(name, None)
     kind: type[Method] = plugins.find("method", config.method.name)
-    params = validate(kind.Config, config.method.params, "method.params")
+    decisive, own = _of_method(kind, config)
     images = hashlib.sha256(json.dumps(first["train"]).encode()).hexdigest()
     decides = {
         "scenario": {"dataset": config.scenario.dataset, "void": config.scenario.void},
         "classes": first["new"],
         "images": f"{first['images']} ({images[:16]})",
-        "method": kind.first_step(params),
+        "method": decisive,
         **{section: plain[section] for section in ("data", "model", "optim", "train")},
     }
-    return FirstStep(decides, json.dumps(kind.own_start(params)) if kind.gathers else None)
+    return FirstStep(decides, None if own is None else json.dumps(own))
+
+
+def _of_method(kind: type[Method], config: RunConfig) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What of a method decides the model of step 0, and what the state that it gathers, if it does.
+
+    Of a file of one's own its content does too, unless its class says that it starts as others do. What the
+    class inherits does not count: it was said of other losses.
+    """
+    params = validate(kind.Config, config.method.params, "method.params")
+    decisive, own = kind.first_step(params), kind.own_start(params)
+    if not config.method.name.endswith(".py"):
+        return decisive, own if kind.gathers else None
+    said, content = vars(kind).keys(), Path(config.method.name).expanduser().read_bytes()
+    if not said & {"own_start", "later"}:
+        own = dataclasses.asdict(params)
+    own = {"file": hashlib.sha256(content).hexdigest()[:16], **own}
+    if said & {"plain_start", "first_step"}:
+        return ({**own, **decisive} if decisive else {}), own if kind.gathers else None
+    return own, own
 
 
 def stored_first_step(folder: Path) -> tuple[FirstStep, RunConfig]:
@@ -72,6 +92,25 @@ def has_first_step(folder: Path) -> bool:
     return CheckpointStore(folder).path(0).is_file()
 
 
+def load_first_step(folder: Path, config: RunConfig) -> dict[str, Any]:
+    """The checkpoint of a run's step 0, if it is there, whole, and made with this recipe."""
+    if not has_first_step(folder):
+        raise UserError(f"{folder} has no finished step 0 ({CheckpointStore(folder).path(0)}).")
+    tree = load_tree(CheckpointStore(folder).path(0))
+    if tree.get("identity") != identity(config):
+        raise UserError(f"{folder}: its recipe or its method file was changed since step 0 was trained.")
+    return tree
+
+
+def can_be_taken(folder: Path) -> bool:
+    """Whether step 0 of a run is there, undamaged, and what its recipe says."""
+    try:
+        load_first_step(folder, stored_first_step(folder)[1])
+    except UserError:
+        return False
+    return True
+
+
 def read_start(folder: Path, config: RunConfig, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Step 0 of another run, for a run of this recipe on these images; refused if it would be another."""
     theirs, recipe = stored_first_step(folder)
@@ -83,22 +122,24 @@ def read_start(folder: Path, config: RunConfig, manifest: Mapping[str, Any]) -> 
         raise UserError(
             f"{config.method.name} gathers state while it trains step 0: it cannot start from {folder}."
         )
-    if not has_first_step(folder):
-        raise UserError(f"{folder} has no finished step 0 ({CheckpointStore(folder).path(0)}).")
-    tree = load_tree(CheckpointStore(folder).path(0))
-    if tree.get("identity") != identity(recipe):
-        raise UserError(f"{folder}: its recipe or its method file was changed since step 0 was trained.")
-    return tree
+    return load_first_step(folder, recipe) | {"whole": ours.gathered is not None}
 
 
-def take_over(method: Method, context: StepContext, tree: Mapping[str, Any], folder: Path) -> None:
-    """Bring a method, grown for step 0, to where it would be if it had trained that step itself."""
+def take_over(
+    method: Method, context: StepContext, tree: Mapping[str, Any], folder: Path, precision: str
+) -> None:
+    """Bring a method, grown for step 0, to where it would be if it had trained that step itself.
+
+    What it gathers comes with the model, as when a run goes on; a method without such state makes its own.
+    """
     state = tree["method"]
-    if not method.gathers:
-        model = {name: value for name, value in state.items() if name.startswith("model.")}
-        state = {**method.state_dict(), **model}
-    load_strictly(method, state, folder)
+    if tree["whole"]:
+        load_strictly(method, state, folder)
+        return
+    model = {name: value for name, value in state.items() if name.startswith("model.")}
+    own = {name: value for name, value in method.state_dict().items() if not name.startswith("model.")}
+    load_strictly(method, {**own, **model}, folder)
     method.train()
-    method.begin_step(context)
-    if not method.gathers:
-        method.end_step(context)
+    with autocast(context.device, precision):  # as in training
+        method.begin_step(context)
+    method.end_step(context)

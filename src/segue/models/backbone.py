@@ -132,40 +132,15 @@ def _build_timm(config: ModelConfig) -> TimmBackbone:
     name = config.backbone
     if name.split(".")[0] not in (known := timm.list_models()):
         raise UserError(f"There is no backbone '{name}'.{suggest(name, ['tiny', *known])}")
-    try:
-        body = timm.create_model(
-            name, features_only=True, output_stride=config.output_stride, pretrained=config.pretrained,
-            **({"out_indices": tuple(range(config.stages))} if config.stages else {}),
-        )  # fmt: skip
-    except (
-        RuntimeError,
-        AttributeError,
-        TypeError,
-        NotImplementedError,
-        AssertionError,
-        IndexError,
-    ) as error:
-        if config.stages:
-            raise UserError(
-                f"The backbone {name} has no {config.stages} stages: set model.stages."
-            ) from error
-        raise UserError(
-            f"The backbone {name} cannot give feature maps at output stride {config.output_stride}"
-            f"{f': {error}' if str(error) else ''}."
-        ) from error
-    except OSError as error:
-        reason = str(error).rstrip(".")
-        raise UserError(
-            f"The pretrained weights of {name} could not be fetched: {reason}."
-            " Give a local file with model.weights=FILE."
-        ) from error
+    body = _create(name, config.output_stride, config.pretrained, config.stages)
     if str(getattr(body, "output_fmt", "NCHW")).split(".")[-1] != "NCHW":
         raise UserError(f"The backbone {name} gives its maps channels last (NHWC), which is not supported.")
     reduction = body.feature_info.reduction()[-1]
     if reduction != config.output_stride:
+        remedy = f"set model.output_stride={reduction}" if reduction >= 8 else "use more model.stages"
         raise UserError(
-            f"The backbone {name} has output stride {reduction}, not {config.output_stride}:"
-            f" set model.output_stride={reduction}."
+            f"The backbone {name}{f' with {config.stages} stages' if config.stages else ''} has output"
+            f" stride {reduction}, not {config.output_stride}: {remedy}."
         )
     _drop_unused(body)
     cfg = timm.get_pretrained_cfg(name)
@@ -175,10 +150,45 @@ def _build_timm(config: ModelConfig) -> TimmBackbone:
     return TimmBackbone(body, {"mean": cfg.mean, "std": cfg.std})
 
 
+def _create(name: str, stride: int, pretrained: bool, stages: int | None) -> nn.Module:
+    """timm's feature extractor with the first so many stages, or all."""
+    import timm
+
+    wanted = {"out_indices": tuple(range(stages))} if stages else {}
+    try:
+        return timm.create_model(
+            name, features_only=True, output_stride=stride, pretrained=pretrained, **wanted
+        )
+    except OSError as error:
+        reason = str(error).rstrip(".")
+        raise UserError(
+            f"The pretrained weights of {name} could not be fetched: {reason}."
+            " Give a local file with model.weights=FILE."
+        ) from error
+    except (
+        RuntimeError,
+        AttributeError,
+        TypeError,
+        NotImplementedError,
+        AssertionError,
+        IndexError,
+    ) as error:
+        if stages:  # is it the number of stages, or the stride?
+            there = len(_create(name, stride, False, None).feature_info.channels())
+            raise UserError(
+                f"model.stages is {stages}, but the backbone {name} has {there} stages."
+            ) from error
+        raise UserError(
+            f"The backbone {name} cannot give feature maps at output stride {stride}"
+            f"{f': {error}' if str(error) else ''}."
+        ) from error
+
+
 def _drop_unused(body: nn.Module) -> None:
     """Some of timm's feature extractors run through all their stages, whichever are wanted."""
     parent, _, last = body.feature_info.module_name()[-1].rpartition(".")
-    if parent and last.isdecimal() and isinstance(stages := body.get_submodule(parent), nn.Sequential):
+    stages = dict(body.named_modules()).get(parent) if parent else None  # others have no such sequence
+    if last.isdecimal() and isinstance(stages, nn.Sequential):
         del stages[int(last) + 1 :]
 
 
