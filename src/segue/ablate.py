@@ -93,7 +93,8 @@ def row_recipe(
     }
     said = {"scenario": {key: value for key, value in scenario.items() if value}}
     # what makes the row wins over the words, or a word could undo it
-    fixed: dict[str, Any] = {"train": {"seed": seed}, "method": {"name": "caf", "params": row.params}}
+    params = merge(table.params, row.params)
+    fixed: dict[str, Any] = {"train": {"seed": seed}, "method": {"name": "caf", "params": params}}
     stored = for_method("caf", recipe) if recipe else {}
     asked = merge(merge(merge(stored, said), parse_overrides(words)), fixed)
     config = complete(asked)

@@ -144,8 +144,13 @@ def _check_folders(settings: Sequence[Setting]) -> None:
 
 def _keeps(recipe: RunConfig) -> str:
     """What a method keeps between steps with this recipe: an optional memory may be off."""
-    size = (recipe.method.params.get("memory") or {}).get("size", 0)
-    memory = {"memory (optional)": f"memory of {size} images" if size else None}
+    params = recipe.method.params
+    size = (params.get("memory") or {}).get("size", 0)
+    rehearses = (params.get("rehearsal") or {}).get("weight", 0)
+    memory = {
+        "memory (optional)": f"memory of {size} images" if size else None,
+        "features (optional)": "features" if rehearses else None,
+    }
     parts = plugins.find("method", recipe.method.name).about.keeps.split(", ")
     return ", ".join(kept for part in parts if (kept := memory.get(part, part))) or "nothing"
 

@@ -33,6 +33,8 @@ class AblationTable:
     rows: tuple[Row, ...]
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     """split and mode by data set"""
+    params: dict[str, Any] = field(default_factory=dict)
+    """settings of the method in all rows, unless a row says otherwise"""
 
     def paper_setting(self, asked: str) -> str:
         """The setting of the paper's numbers that stand beside ours: the same one, or the first there is."""

@@ -40,7 +40,9 @@ TEACHER_Z = {"raw": "z", "fused": "z_fused"}
 
 class CAF(Method):
     Config = Config
-    about = About("Continual Attentive Fusion", "Yang et al., IEEE TMM", 2022, keeps="teacher, features")
+    about = About(
+        "Continual Attentive Fusion", "Yang et al., IEEE TMM", 2022, keeps="teacher, features (optional)"
+    )
     settings = (
         Setting("ade20k", None, {"optim": {"lr_next": 0.01}}),
         # a small network that is trained from nothing needs room to learn; its records are without rehearsal
