@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny_runs import ITERATIONS, log_lines, recipe
@@ -65,6 +67,19 @@ def test_groups_have_their_factors():
         assert {id(p) for p in groups[name]["params"]} == {id(p) for p in parameters}, name
 
 
+@pytest.mark.parametrize(("factor", "expected"), [(None, 0.5), (20.0, 2.0)])
+def test_new_classifiers_have_their_own_factor_in_later_steps(factor, expected):
+    built = method(FineTune)
+    config, second = replace(OPTIM, new_factor=factor, lr_next=0.1), NEXT
+    assert "new" not in {group["name"] for group in build_optimizer(built, config, FIRST).param_groups}
+    built.grow(second)
+    groups = {group["name"]: group for group in build_optimizer(built, config, second).param_groups}
+    assert groups["new"]["lr"] == pytest.approx(expected) and groups["head"]["lr"] == pytest.approx(0.5)
+    newest = {id(p) for p in built.model.classifier.parts[-1].parameters()}
+    assert {id(p) for p in groups["new"]["params"]} == newest
+    assert not newest & {id(p) for p in groups["head"]["params"]}
+
+
 def test_every_trainable_parameter_is_in_one_group():
     built = method(CAF)
     listed = [id(p) for group in build_optimizer(built, OPTIM, FIRST).param_groups for p in group["params"]]
@@ -107,7 +122,7 @@ def test_each_step_has_a_fresh_optimiser_with_its_own_rate():
     after = Session.start(built, following, OPTIM, train, torch.device("cpu"), torch.Generator())
     assert not after.optimizer.state
     assert {group["name"]: group["lr"] for group in after.optimizer.param_groups} == pytest.approx(
-        {"backbone": 0.01, "head": 0.05}
+        {"backbone": 0.01, "head": 0.05, "new": 0.05}
     )
     listed = {id(p) for group in after.optimizer.param_groups for p in group["params"]}
     assert {id(p) for p in built.model.classifier.parameters()} <= listed, "the new classifiers learn too"

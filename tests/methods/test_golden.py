@@ -28,6 +28,7 @@ CAF = [
     *("layer.pool=before", "layer.start=new", "layer.channel=excitation", "layer.spatial=contrast"),
     *("ad.maps=z+h", "ad.channel=true", "ad.spatial=true", "ad.form=product", "ad.detach=true"),
     *("ad.norm=teacher", "ad.target=fused", "ad.excitation=frozen"),
+    *("rehearsal.weight=0.0", "rehearsal.per_class=8", "rehearsal.background=16"),
 ]
 CAF_1000 = [*CAF, "ad_weight=1000.0", "modality_dropout=0.0"]
 MEMORY = ["memory.size=20", "memory.share=0.5"]
@@ -47,6 +48,7 @@ PARAMS: dict[str, list[str]] = {
     "dft": MEMORY,
     "ssul": ["confidence=0.7", "saliency=null", *MEMORY],
     "caf": CAF,
+    "caf-rehearsal": [*CAF, "rehearsal.weight=1.0"],
     "caf-paper": [
         *(*CAF_1000, "variant=paper", "balanced=true", "gamma=literal", "gamma_max=null"),
         *("layer.output=none", "layer.pool=none", "layer.channel=linear", "layer.spatial=linear"),
@@ -98,7 +100,7 @@ def keys(params: Mapping[str, Any], where: str = "") -> Iterator[str]:
 
 
 def test_every_method_and_variant_has_golden_losses():
-    expected = set(plugins.names("method"))
+    expected = {*plugins.names("method"), "caf-rehearsal"}
     for method in plugins.names("method"):
         others = [
             name for name in plugins.find("method", method).variants if PARAMS[method][0] != f"variant={name}"
