@@ -118,6 +118,7 @@ def assert_trained_alike(ours: Path, theirs: Path) -> None:
     ("method", "words"),
     [
         ("caf", ODD),
+        ("caf", ("method.params.rehearsal.weight=1",)),
         ("plop", ()),
         ("ewc", ()),
         pytest.param("mib", (), marks=SLOW),

@@ -60,7 +60,7 @@ def test_no_gradient_enters_the_frozen_network(name: str) -> None:
     assert not out.features["h"].requires_grad and out.logits.requires_grad
     groups = made.method.param_groups()
     assert not groups["backbone"] and not groups["layer"]
-    trained = {id(p) for p in groups["head"]}
+    trained = {id(p) for p in groups["head"] + groups["new"]}
     parts = tuple(part.format(1) for part in TRAINED[name])
     assert trained == {id(p) for key, p in made.method.model.named_parameters() if key.startswith(parts)}
 
