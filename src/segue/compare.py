@@ -83,7 +83,7 @@ def compare_methods(
     _check_folders(settings)
     plan = {place: recipe for setting in settings for place, recipe in setting.plan.items()}
     display = Display(console)
-    failed = run_missing(plan, settings[0].folder if len(settings) == 1 else out, device, display)
+    failed = run_missing(plan, out, device, display)
     tables = [setting.table(seeds) for setting in settings]
     for position, table in enumerate(shown := [table for table in tables if table.entries]):
         console.print(methods_table(table), end="\n\n" if position + 1 < len(shown) else "\n")

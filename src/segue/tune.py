@@ -68,7 +68,7 @@ def tune_methods(
     folder = out / plain_name([setting])
     places = {(name, value): folder / f"{name}-{value:g}" for name, value in recipes}
     display = Display(console)
-    failed = run_missing({places[each]: recipes[each] for each in recipes}, folder, device, display)
+    failed = run_missing({places[each]: recipes[each] for each in recipes}, out, device, display)
     trials = {
         name: Trials(key, {value: next(iter(started_runs([places[name, value]])), None) for value in values})
         for name, (key, values) in asked.items()
