@@ -68,8 +68,7 @@ def ablate(
         raise failed
     if page is not None:
         options = {"on": dataset, "split": split, "mode": mode, "seeds": seeds, "out": out}
-        arguments = [*names, *([recipe.name] if recipe else [])]
-        command = command_line("ablate", arguments, options, words)
+        command = command_line("ablate", names, options, words, recipe)
         write_page(page, ablation_page(ablations, command), display)
     return ablations
 

@@ -10,18 +10,30 @@ from pathlib import Path
 from rich.console import Console
 
 from segue.core import plugins
-from segue.core.config import RunConfig, as_dict, differences, parse_overrides
+from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.records import atomic_file
 from segue.core.remarks import Remarks, read_remarks
 from segue.engine.folder import plain_name
 from segue.engine.progress import Display
-from segue.engine.recipe import find_recipe, resolve
-from segue.many_runs import check_page, command_line, run_missing, setting_text, started_runs, write_page
+from segue.engine.recipe import resolve
+from segue.many_runs import (
+    check_page,
+    check_scenarios,
+    check_words,
+    command_line,
+    named_methods,
+    run_missing,
+    setting_text,
+    started_runs,
+    without_place,
+    write_page,
+)
 from segue.report import MethodTable, methods_page, methods_table
 
 REMARKS = "remarks.yaml"
 """beside the run folders of a setting: what a person adds to its page"""
+NOT_FREE = {"train.seed": "--seeds 3 runs every method with seeds 0, 1 and 2"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,7 @@ def compare_methods(
 ) -> list[MethodTable]:
     """Run methods, named or `all`, with seeds 0, 1, ...: a table for each split and mode."""
     console = console or Console()
-    _check_words(words)
+    check_words(words, NOT_FREE)
     check_page(page)
     settings: list[Setting] = []
     for split, mode in product(dict.fromkeys(splits or [None]), dict.fromkeys(modes or [None])):
@@ -90,10 +102,10 @@ def compare_methods(
     if failed is not None:
         raise failed
     if page is not None:
-        options = {"on": dataset, "split": splits, "mode": modes, "methods": ",".join(methods)}
+        names = ",".join(map(without_place, methods))
+        options = {"on": dataset, "split": splits, "mode": modes, "methods": names}
         options |= {"seeds": seeds, "out": out}
-        command = command_line("compare", _recipe_name(recipe), options, [*map(_without_place, words)])
-        _write(page, tables, command, display)
+        _write(page, tables, command_line("compare", [], options, words, recipe), display)
     return tables
 
 
@@ -107,23 +119,10 @@ def _write(page: Path, tables: Sequence[MethodTable], command: str, display: Dis
     write_page(page, text, display)
 
 
-def _recipe_name(recipe: Path | None) -> list[str]:
-    """As it is typed: a shipped recipe by its name alone."""
-    if recipe is None:
-        return []
-    return [recipe.name if find_recipe(recipe.name) == recipe else str(recipe)]
-
-
-def _without_place(word: str) -> str:
-    """A setting for a page: of a path on this machine the last name alone."""
-    key, _, value = word.partition("=")
-    return f"{key}=FOLDER/{Path(value).name}" if Path(value).is_absolute() else word
-
-
 def _setting(recipes: Mapping[str, Sequence[RunConfig]], out: Path, for_page: bool) -> Setting:
     order = sorted(recipes, key=lambda label: _rank(label, recipes[label][0]))
     recipes = {label: recipes[label] for label in order}
-    _check_scenarios(recipes)
+    check_scenarios({label: seeds[0] for label, seeds in recipes.items()})
     text = setting_text(recipes[order[0]][0])
     folder = out / plain_name([text])
     remarks = Remarks()
@@ -155,27 +154,10 @@ def _keeps(recipe: RunConfig) -> str:
     return ", ".join(kept for part in parts if (kept := memory.get(part, part))) or "nothing"
 
 
-def _check_words(words: Sequence[str]) -> None:
-    said = parse_overrides(words)
-    if "method" in said:
-        word = next(word for word in words if word.split("=")[0].split(".")[0] == "method")
-        raise UserError(
-            f"'{word}' belongs to one method, but settings apply to all methods here. Leave it out, or train"
-            " that method alone: segue train."
-        )
-    if isinstance(said.get("train"), Mapping) and "seed" in said["train"]:
-        raise UserError("'train.seed' is not free here: --seeds 3 runs every method with seeds 0, 1 and 2.")
-
-
 def _chosen(methods: Sequence[str]) -> dict[str, str]:
     """Names of methods by the label of their rows and folders."""
-    names: list[str] = []
-    for name in methods:
-        names += plugins.names("method") if name == "all" else [name] if name else []
-    if not names:
-        raise UserError(f"Which methods? Name some of: {', '.join(plugins.names('method'))}, or all.")
     chosen: dict[str, str] = {}
-    for name in dict.fromkeys(names):
+    for name in named_methods(methods, plugins.names("method")):
         label = plain_name([Path(name).stem]) if name.endswith(".py") else name
         if label in chosen:
             raise UserError(f"{chosen[label]} and {name} would share a row: give the file another name.")
@@ -189,12 +171,3 @@ def _rank(label: str, recipe: RunConfig) -> tuple[bool, bool, int, str]:
     if not hasattr(kind, "about"):
         raise UserError(f"{recipe.method.name}: the class {kind.__name__} lacks about, which says its year.")
     return label != "finetune", label == "joint", kind.about.year, label
-
-
-def _check_scenarios(recipes: Mapping[str, Sequence[RunConfig]]) -> None:
-    """Settings of a method's own may not lead it to other data than the others have."""
-    first, *others = ((label, as_dict(seeds[0])) for label, seeds in recipes.items())
-    for label, recipe in others:
-        for section in ("scenario", "data"):
-            if lines := differences(first[1][section], recipe[section], section):
-                raise UserError(f"{first[0]} and {label} cannot stand in one table: {'; '.join(lines)}.")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import shlex
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from segue.core import plugins
-from segue.core.config import RunConfig, as_dict
+from segue.core.config import RunConfig, as_dict, differences, parse_overrides
 from segue.core.errors import UserError
 from segue.core.records import RunRecord, atomic_file, read_run, read_yaml
 from segue.engine.build import build_data
@@ -19,6 +22,7 @@ from segue.engine.checkpoint import CheckpointStore
 from segue.engine.folder import check_folder, identity
 from segue.engine.grid import Job, run_all
 from segue.engine.progress import Display
+from segue.engine.recipe import find_recipe
 from segue.engine.runtime import pick_device
 from segue.engine.start import FirstStep, can_be_taken, first_step, has_first_step, stored_first_step
 
@@ -26,7 +30,7 @@ from segue.engine.start import FirstStep, can_be_taken, first_step, has_first_st
 def run_missing(plan: Mapping[Path, RunConfig], out: Path, device: str, display: Display) -> UserError | None:
     """Carry out the runs of a plan that are not finished yet. What fails does not take the others with it:
     it is returned."""
-    missing = {place: recipe for place, recipe in plan.items() if not _done(place, recipe)}
+    missing = {place: recipe for place, recipe in plan.items() if not is_done(place, recipe)}
     if not missing:
         return None
     pick_device(device)
@@ -49,7 +53,8 @@ def _sharing_first_steps(missing: Mapping[Path, RunConfig], out: Path, display: 
     for place, recipe in missing.items():
         plain = as_dict(recipe)
         offline = plugins.find("method", recipe.method.name).offline
-        key = json.dumps([plain["scenario"], plain["data"], plain["eval"], offline])
+        batches = plain["train"] | {"seed": None}  # of methods whose batches differ, each may be too small
+        key = json.dumps([plain["scenario"], plain["data"], plain["eval"], batches, offline])
         if key not in manifests:
             manifests[key] = build_data(recipe, display).manifest()
         wanted[place] = first_step(recipe, manifests[key])
@@ -103,18 +108,89 @@ def setting_text(config: RunConfig) -> str:
     return f"{scenario.dataset} {split} {scenario.mode}"
 
 
+def named_methods(methods: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The methods that are asked for, each once; `all` are those that are known."""
+    names = [each for name in methods if name for each in (known if name == "all" else [name])]
+    if not names:
+        raise UserError(f"Which methods? Name some of: {', '.join(known)}, or all.")
+    return list(dict.fromkeys(names))
+
+
+def check_words(words: Sequence[str], not_free: Mapping[str, str]) -> None:
+    """Settings apply to all methods. `not_free`: keys that may not be set, and why."""
+    said = parse_overrides(words)
+    if "method" in said:
+        word = next(word for word in words if word.split("=")[0].split(".")[0] == "method")
+        raise UserError(
+            f"'{word}' belongs to one method, but settings apply to all methods here. Leave it out, or train"
+            " that method alone: segue train."
+        )
+    for key, reason in not_free.items():
+        if says(said, key):
+            raise UserError(f"'{key}' is not free here: {reason}.")
+
+
+def says(values: Any, key: str) -> bool:
+    """Whether nested values have a dotted key."""
+    for part in key.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return False
+        values = values[part]
+    return True
+
+
+def check_scenarios(recipes: Mapping[str, RunConfig]) -> None:
+    """Settings of a method's own may not lead it to other data than the others have."""
+    first, *others = ((label, as_dict(recipe)) for label, recipe in recipes.items())
+    for label, recipe in others:
+        for section in ("scenario", "data"):
+            if lines := differences(first[1][section], recipe[section], section):
+                raise UserError(f"{first[0]} and {label} cannot stand in one table: {'; '.join(lines)}.")
+
+
 def command_line(
-    verb: str, arguments: Sequence[str], options: Mapping[str, object], words: Sequence[str]
+    verb: str,
+    arguments: Sequence[str],
+    options: Mapping[str, object],
+    words: Sequence[str],
+    recipe: Path | None = None,
 ) -> str:
-    """The command that asks for this, as it is typed; an option with a list is said once for each."""
+    """The command that asks for this, for a page: as it is typed, but without places on this machine.
+
+    An option with a list is said once for each, a shipped recipe by its name alone.
+    """
     said = [
         word
         for name, value in options.items()
         for each in (value if isinstance(value, list | tuple) else [value])
         if each
-        for word in (f"--{name}", str(each))
+        for word in (f"--{name}", without_place(str(each)))
     ]
-    return shlex.join(["segue", verb, *arguments, *said, *words])
+    if recipe is not None:
+        shipped = find_recipe(recipe.name) == recipe
+        arguments = [*arguments, recipe.name if shipped else without_place(str(recipe))]
+    return shlex.join(["segue", verb, *arguments, *said, *map(_word_without_place, words)])
+
+
+def without_place(value: Any) -> Any:
+    """Of a path on this machine the last name alone, also inside lists and sections."""
+    if isinstance(value, Mapping):
+        return {key: without_place(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [without_place(each) for each in value]
+    is_place = isinstance(value, str) and Path(value).is_absolute()
+    return f"FOLDER/{Path(value).name}" if is_place else value
+
+
+def _word_without_place(word: str) -> str:
+    key, _, text = word.partition("=")
+    value = yaml.safe_load(text)
+    plain = without_place(value)
+    if plain == value:
+        return word
+    if not isinstance(plain, str):
+        plain = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=math.inf).strip()
+    return f"{key}={plain}"
 
 
 def check_page(page: Path | None) -> None:
@@ -129,7 +205,7 @@ def write_page(page: Path, text: str, display: Display) -> None:
     display.say(f"Page: {page}")
 
 
-def _done(folder: Path, recipe: RunConfig) -> bool:
+def is_done(folder: Path, recipe: RunConfig) -> bool:
     """Whether the run of this recipe is finished; a run of another recipe in its place is refused."""
     try:
         check_folder(folder, recipe, resume=True, overwrite=False)

@@ -7,7 +7,7 @@ written in the form of the section `methods`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,26 @@ from segue.core.errors import UserError, suggest
 from segue.core.records import atomic_file, read_yaml
 from segue.engine.folder import plain_name
 from segue.engine.progress import Display
-from segue.engine.recipe import recipe_folder, resolve
-from segue.many_runs import check_page, command_line, run_missing, setting_text, started_runs, write_page
+from segue.engine.recipe import for_method, resolve
+from segue.many_runs import (
+    check_page,
+    check_scenarios,
+    check_words,
+    command_line,
+    is_done,
+    named_methods,
+    run_missing,
+    says,
+    setting_text,
+    started_runs,
+    write_page,
+)
 from segue.report import Trials, TuningTable, choice_yaml, tuning_page, tuning_table
 
 CHOICE = "choice.yaml"
 """beside the run folders of a setting"""
 HOLD_OUT = "scenario.hold_out"
 NOT_FREE = {
-    "method": "it belongs to one method, but settings apply to all methods",
     "train.seed": "every run has seed 0",
     "eval.thin": "all held-out images are tested",
 }
@@ -55,34 +66,45 @@ def tune_methods(
         raise UserError("Which recipe? Name a .yaml file with a section 'tune', such as voc256.yaml.")
     listed = read_candidates(recipe)
     asked = _chosen(methods, listed, recipe)
-    said = _checked(words, listed)
+    tuned = {key: f"it is tuned for {name}" for name, (key, _) in listed.items()}
+    check_words(words, NOT_FREE | tuned)
     check_page(page)
-    recipes = {
-        (name, value): _resolved(name, f"{key}={value}", dataset, split, mode, said, recipe)
-        for name, (key, values) in asked.items()
-        for value in values
-    }
-    _check_scenarios(recipes)
-    first = next(iter(recipes.values()))
+
+    def trial_recipes(name: str) -> dict[float, RunConfig]:
+        key, values = listed[name]
+        return {
+            value: _resolved(name, f"{key}={value}", dataset, split, mode, words, recipe) for value in values
+        }
+
+    recipes = {name: trial_recipes(name) for name in asked}
+    first = _checked({name: next(iter(trials.values())) for name, trials in recipes.items()})
     setting = setting_text(first)
     folder = out / plain_name([setting])
-    places = {(name, value): folder / f"{name}-{value:g}" for name, value in recipes}
+    plan = {
+        _place(folder, name, value): config
+        for name, trials in recipes.items()
+        for value, config in trials.items()
+    }
     display = Display(console)
-    failed = run_missing({places[each]: recipes[each] for each in recipes}, out, device, display)
+    failed = run_missing(plan, out, device, display)
     trials = {
-        name: Trials(key, {value: next(iter(started_runs([places[name, value]])), None) for value in values})
+        name: Trials(
+            key, {value: next(iter(started_runs([_place(folder, name, value)])), None) for value in values}
+        )
         for name, (key, values) in asked.items()
     }
     table = TuningTable(setting, first.scenario.hold_out, trials)
     if table.finished:
         console.print(tuning_table(table))
-    _write_choice(folder / CHOICE, table, listed, display)
+    earlier = _earlier_choice(
+        folder, {name: listed[name] for name in listed if name not in asked}, trial_recipes
+    )
+    _write_choice(folder / CHOICE, earlier | table.choice, listed, display)
     if failed is not None:
         raise failed
     if page is not None:
         options = {"on": dataset, "split": split, "mode": mode, "methods": ",".join(methods), "out": out}
-        name = recipe.name if recipe.parent == recipe_folder() else str(recipe)
-        command = command_line("tune", [name], options, [*map(_without_place, words)])
+        command = command_line("tune", [], options, words, recipe)
         write_page(page, tuning_page(table, command), display)
     return table
 
@@ -126,31 +148,11 @@ def _numbers(values: Any, where: str) -> tuple[float, ...]:
 
 def _chosen(methods: Sequence[str], listed: Candidates, recipe: Path) -> Candidates:
     """The methods that are asked for, in the order of the recipe."""
-    names = [name for name in methods if name]
-    if not names:
-        raise UserError(f"Which methods? Name some of: {', '.join(listed)}, or all.")
+    names = named_methods(methods, list(listed))
     for name in names:
-        if name not in listed and name != "all":
+        if name not in listed:
             raise UserError(f"{recipe} has no values for '{name}'.{suggest(name, listed)}")
-    return {name: each for name, each in listed.items() if name in names or "all" in names}
-
-
-def _checked(words: Sequence[str], listed: Candidates) -> list[str]:
-    """Words that leave free what tuning sets, with the share that is held out."""
-    said = parse_overrides(words)
-    tuned = {key: f"it is tuned for {name}" for name, (key, _) in listed.items()}
-    for key, reason in (NOT_FREE | tuned).items():
-        if _says(said, key):
-            raise UserError(f"'{key}' is not free here: {reason}.")
-    return [*words, *([] if _says(said, HOLD_OUT) else [f"{HOLD_OUT}=0.2"])]
-
-
-def _says(values: Any, key: str) -> bool:
-    for part in key.split("."):
-        if not isinstance(values, Mapping) or part not in values:
-            return False
-        values = values[part]
-    return True
+    return {name: each for name, each in listed.items() if name in names}
 
 
 def _resolved(
@@ -162,40 +164,49 @@ def _resolved(
     words: Sequence[str],
     recipe: Path,
 ) -> RunConfig:
+    """The recipe of one trial; a share is held out also if neither words nor recipe file say one."""
+    held = any(says(each, HOLD_OUT) for each in (parse_overrides(words), for_method(method, recipe)))
+    fixed = [*([] if held else [f"{HOLD_OUT}=0.2"]), "eval.thin=1", "train.seed=0", trial]
     try:
-        return resolve(method, dataset, split, mode, [*words, "eval.thin=1", "train.seed=0", trial], recipe)
+        return resolve(method, dataset, split, mode, [*words, *fixed], recipe)
     except UserError as error:
         raise UserError(f"{recipe}: {method} with {trial}: {error}") from error
 
 
-def _check_scenarios(recipes: Mapping[tuple[str, float], RunConfig]) -> None:
-    """All runs are scored on the same images, and these are no test images."""
-    first, *others = recipes.items()
-    if not first[1].scenario.hold_out:
+def _checked(recipes: Mapping[str, RunConfig]) -> RunConfig:
+    """The first of them: all are scored on the same images, and these are no test images."""
+    check_scenarios(recipes)
+    first = next(iter(recipes.values()))
+    if not first.scenario.hold_out:
         raise UserError(f"'{HOLD_OUT}' is 0: then the test images would choose. Say a share, such as 0.2.")
-    for (name, _), config in others:
-        if (config.scenario, config.data) != (first[1].scenario, first[1].data):
-            raise UserError(
-                f"{first[0][0]} and {name} cannot stand in one table: 'scenario' or 'data' is another."
-            )
+    return first
 
 
-def _without_place(word: str) -> str:
-    """A setting for a page: of a path on this machine the last name alone."""
-    key, _, value = word.partition("=")
-    return f"{key}=FOLDER/{Path(value).name}" if Path(value).is_absolute() else word
+def _place(folder: Path, method: str, value: float) -> Path:
+    return folder / f"{method}-{value:g}"
 
 
-def _write_choice(path: Path, table: TuningTable, listed: Candidates, display: Display) -> None:
-    """Choices of earlier calls stay where their method is not asked for now and still has that value."""
-    earlier = read_yaml(path) if path.is_file() else {}
-    kept = {
-        name: earlier[name]
-        for name, (key, values) in listed.items()
-        if name not in table.trials and earlier.get(name) in [{key: value} for value in values]
-    }
-    choice = kept | table.choice
-    if not choice and not earlier:
+def _earlier_choice(
+    folder: Path, others: Candidates, trial_recipes: Callable[[str], Mapping[float, RunConfig]]
+) -> Choice:
+    """What earlier calls chose for methods that are not asked for now, if it would be chosen among the same
+    values and from runs of the same recipes today."""
+    stored = read_yaml(folder / CHOICE) if (folder / CHOICE).is_file() else {}
+    kept: Choice = {}
+    for name, (key, values) in others.items():
+        if stored.get(name) not in [{key: value} for value in values]:
+            continue
+        try:
+            runs = {_place(folder, name, value): config for value, config in trial_recipes(name).items()}
+            if all(is_done(place, config) for place, config in runs.items()):
+                kept[name] = stored[name]
+        except UserError:  # another recipe lies there, or today there is none
+            continue
+    return kept
+
+
+def _write_choice(path: Path, choice: Choice, listed: Candidates, display: Display) -> None:
+    if not choice and not path.is_file():
         return
     with atomic_file(path) as file:
         file.write(choice_yaml({name: choice[name] for name in listed if name in choice}).encode())

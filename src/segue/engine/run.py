@@ -92,9 +92,8 @@ def run(
         if (maps := method.saliency()) is not None:
             data = data.with_saliency(Path(maps).expanduser())
         manifest = _same_manifest(data, group)
-        if start is not None and point.at_start:
-            found = read_start(start, config, manifest) if group.first else None
-            point = replace(point, start=group.from_first(found))
+        if start is not None:
+            point = _from_start(start, config, manifest, site, point)
         if not group.first:
             _run_steps(method, data, site, point)
             return None
@@ -120,6 +119,18 @@ def _resume_point(site: Site, resume: bool, overwrite: bool) -> ResumePoint:
         if resume and point.at_start and site.folder.exists():
             site.display.say(f"{site.folder} has no checkpoint to go on from: starting at the beginning.")
     return ResumePoint(**site.group.from_first(vars(point)))
+
+
+def _from_start(
+    start: Path, config: RunConfig, manifest: dict[str, Any], site: Site, point: ResumePoint
+) -> ResumePoint:
+    """Begin with step 0 of another run, unless this one has gone beyond its beginning."""
+    if not point.at_start:
+        site.display.say(f"{site.folder} goes on from its own checkpoint: {start} is not needed.")
+        return point
+    found = read_start(start, config, manifest) if site.group.first else None
+    site.display.say(f"Step 0 is that of {start}.")
+    return replace(point, start=site.group.from_first(found))
 
 
 def _same_manifest(data: Data, group: Group) -> dict[str, Any]:
@@ -181,9 +192,10 @@ def _train(
     reset_peak_memory(device)
     method.model.norm_frozen = config.train.norm == "frozen" and not step.first
     method.train()  # a run that goes on comes here from a test, a resumed one does not
-    context = _context(data, step, device)
+    context, began = _context(data, step, device), time.monotonic()
     with autocast(device, config.train.precision):  # as in training
         method.begin_step(context)
+    aside = time.monotonic() - began
     session = Session.start(method, step, config.optim, config.train, device, context.generator, group)
     if inside is not None:
         session.load_state_dict(inside)
@@ -193,8 +205,10 @@ def _train(
         bar.update(session.iteration)
         losses = train_step(session, step, batches, config.optim, config.train, log, site.store, bar, watch)
     group.share_norm(method)
+    began = time.monotonic()
     method.end_step(context)
-    outcome = {"losses": losses, "seconds": session.seconds, "peak_memory": peak_memory(device)}
+    aside += time.monotonic() - began
+    outcome = {"losses": losses, "seconds": session.seconds + aside, "peak_memory": peak_memory(device)}
     if log is not None:
         tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
         site.store.save_finished(step.index, tree)
@@ -270,7 +284,7 @@ def _write_record(
         classes=scenario.channel_names(step),
         groups=tuple(tuple(names[class_id] for class_id in group) for group in scenario.groups),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
-        policy={"mode": scenario.mode, "void": scenario.void, "future": scenario.future},
+        policy={"mode": scenario.mode, "void": scenario.void, "future": scenario.future, **_tested(config)},
         seed=config.train.seed,
         versions=versions(site.device, site.group.size),
         recipe_hash=recipe_hash(config),
@@ -288,6 +302,16 @@ def _write_record(
     shown = {"old": scores.old, "new": scores.new, "all": scores.all}
     means = ", ".join(f"{name} {100 * value:.1f}" for name, value in shown.items() if not math.isnan(value))
     site.display.say(f"{_title(data, step)}: mIoU {means} after {outcome['seconds']:.0f} s of training")
+
+
+def _tested(config: RunConfig) -> dict[str, str]:
+    """Which images were tested, if not simply the test images: such scores cannot stand beside others."""
+    tested = []
+    if config.scenario.hold_out:
+        tested.append(f"held-out {config.scenario.hold_out:g} of the training images")
+    if config.eval.thin > 1:
+        tested.append(f"every {config.eval.thin}th image")
+    return {"tested": ", ".join(tested)} if tested else {}
 
 
 def _replay(method: Method) -> MemoryConfig | None:

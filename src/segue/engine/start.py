@@ -47,6 +47,11 @@ def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
     for key in (*LATER, *MAY_CHANGE):
         section, name = key.split(".")
         plain[section].pop(name, None)
+    # names are not enough: other pictures or weights may have the same
+    if root := config.data.get("root"):
+        plain["data"]["root"] = str(Path(root).expanduser().resolve())
+    if weights := config.model.weights:
+        plain["model"]["weights"] = _content(Path(weights).expanduser())
     kind: type[Method] = plugins.find("method", config.method.name)
     decisive, own = _of_method(kind, config)
     images = hashlib.sha256(json.dumps(first["train"]).encode()).hexdigest()
@@ -58,6 +63,11 @@ def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
         **{section: plain[section] for section in ("data", "model", "optim", "train")},
     }
     return FirstStep(decides, None if own is None else json.dumps(own))
+
+
+def _content(file: Path) -> str:
+    """A hash of what is in a file; its name if it is gone."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else str(file)
 
 
 def _of_method(kind: type[Method], config: RunConfig) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -45,7 +45,7 @@ class CAF(Method):
     )
     settings = (
         Setting("ade20k", None, {"optim": {"lr_next": 0.01}}),
-        # a small network that is trained from nothing needs room to learn; its records are without rehearsal
+        # a small network that is trained from nothing needs room to learn
         Setting("scenes", None, {"method": {"params": {**PUBLISHED, "ad_weight": 0.01}}}),
     )
     variants = VARIANTS

@@ -1,7 +1,7 @@
 """Features of earlier steps that are kept, a few per class, so that the classifier can rehearse them.
 
 A step shows new classes only in their own surroundings; nothing in it says that they are not to be seen
-elsewhere. Places of earlier steps' feature maps do: a few numbers each, in which no picture can be seen.
+elsewhere. Places of earlier steps' feature maps do: a few numbers each, and no images.
 
 Shapes: B batch, F channels of the head's map h, h x w, M places that are kept, N places to choose from.
 """

@@ -133,7 +133,8 @@ class Comparison:
     def title(self) -> str:
         steps = f"{self.num_steps} step{'s' if self.num_steps > 1 else ''}"
         mode = self.policy.get("mode", "mode not recorded")
-        return f"{self.dataset}, split {split_text(self.groups)}, {steps}, {mode}"
+        tested = f", on {self.policy['tested']}" if "tested" in self.policy else ""
+        return f"{self.dataset}, split {split_text(self.groups)}, {steps}, {mode}{tested}"
 
     @cached_property
     def joint(self) -> Entry | None:
