@@ -175,6 +175,7 @@ def cells(text: str, label: str) -> list[str]:
 def test_a_table_is_run_once_shown_and_never_run_again(segue, tmp_path):
     out, page = tmp_path / "out", tmp_path / "page.md"
     words = ("ablate", "table7", "--on", "scenes", "--split", "2-1", "--out", out, "--page", page, *SHORT)
+    words = (*words, f"model.weights={tmp_path / 'none.pth'}", "model.weights=null")
     code, first, error = segue(*words)
     assert (code, error) == (0, "")
     names = ("caf-ad-bkd-s0", "caf-ad-bkd-h-s0", "caf-ad-bkd-z-s0")
@@ -190,7 +191,8 @@ def test_a_table_is_run_once_shown_and_never_run_again(segue, tmp_path):
         assert f"| {label} | {' | '.join([*ours, *theirs])} |" in page.read_text()
     assert "Ours: scenes 2-1 overlapped, one seed" in first and "Paper: voc 15-1 disjoint." in first
     assert "pairs of rows" not in first, "one seed says nothing of their spread"
-    assert "`segue ablate table7 --on scenes --split 2-1 --seeds 1 --out" in page.read_text()
+    assert "`segue ablate table7 --on scenes --split 2-1 --seeds 1 --out FOLDER/out" in page.read_text()
+    assert " model.weights=FOLDER/none.pth " in page.read_text() and str(tmp_path) not in page.read_text()
 
     # again: nothing is run, not even without checkpoints and images
     for folder in folders:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+from own_folder import write_folder
 from short_runs import SHORT
 
-from segue.compare import _recipe_name, _without_place
+from segue.core.records import read_run
 from segue.data.datasets.scenes import class_name
 from segue.engine.folder import plain_name
 from segue.engine.recipe import recipe_folder
+from segue.many_runs import command_line
 
 HERE = ("compare", "--on", "scenes", "--split", "2-1")
 FOUR = ("compare", "--on", "scenes", "--split", "2-1", "--split", "2-2", *SHORT, "data.classes=4")
@@ -104,8 +106,41 @@ def test_command_on_the_page_names_the_recipe_and_no_place_of_this_machine(segue
     words = (*HERE, "--methods", "dft", "--out", tmp_path / "out", "--page", page, *SHORT[:-5])
     words = (*words, "train.epochs=1", "train.epochs_next=1", "eval.samples=0", "train.crop=32")
     assert segue(*words, recipe)[0] == 0
-    assert f"`segue compare {recipe} --on scenes" in page.read_text()
+    assert "`segue compare FOLDER/mine.yaml --on scenes" in page.read_text()
+    assert "--out FOLDER/out " in page.read_text() and str(tmp_path) not in page.read_text()
     assert "batches of 4" in page.read_text() and "| dft: memory of 3 images |" in page.read_text()
-    assert _recipe_name(recipe_folder() / "voc256.yaml") == ["voc256.yaml"] and _recipe_name(None) == []
-    assert _without_place("data.root=/home/me/VOC") == "data.root=FOLDER/VOC"
-    assert [_without_place(word) for word in ("data.root=VOC", "a.b=1")] == ["data.root=VOC", "a.b=1"]
+
+
+def test_places_on_this_machine_are_no_part_of_a_command():
+    shipped = command_line("tune", [], {"out": "runs/tune"}, [], recipe_folder() / "voc256.yaml")
+    assert shipped == "segue tune voc256.yaml --out runs/tune"
+    for word, shown in {
+        "data.root=/home/me/VOC": "data.root=FOLDER/VOC",
+        'data.root="/home/me/VOC"': "data.root=FOLDER/VOC",
+        "data.root=VOC/2012": "data.root=VOC/2012",
+        "data={root: /home/me/VOC, size: 3}": "'data={root: FOLDER/VOC, size: 3}'",
+        "scenario.order=[/a/b, c]": "'scenario.order=[FOLDER/b, c]'",
+        "a.b=1": "a.b=1",
+    }.items():
+        assert command_line("ablate", ["table3"], {}, [word]) == f"segue ablate table3 {shown}"
+
+
+def test_shipped_recipe_runs_on_a_folder_of_ones_own(segue, tmp_path):
+    images = {
+        f"{part}/{i}": [0, 1 + i % 3] for part, count in (("train", 12), ("val", 6)) for i in range(count)
+    }
+    root = write_folder(tmp_path / "mine", images, "background\ncat\ndog\ncow\n")
+    page = tmp_path / "page.md"
+    words = ("compare", "voc256.yaml", "--on", "folder", "--split", "cat,dog/cow")
+    words = (*words, "--methods", "finetune,mib")
+    tiny = ("model.backbone=tiny", "model.stages=null", "model.frozen_stages=0", "model.head=tiny")
+    tiny = (*tiny, "train.epochs=1", "train.epochs_next=1", "train.crop=32", "train.batch_size=4")
+    code, text, error = segue(*words, "--out", tmp_path / "out", "--page", page, *tiny, f"data.root={root}")
+    assert (code, error) == (0, "") and "finetune" in text
+    folder = "out/" + plain_name(["folder cat,dog/cow overlapped"])
+    assert segue.runs == [f"{folder}/finetune-s0", f"{folder}/mib-s0"]
+    for run in map(read_run, (tmp_path / each for each in segue.runs)):
+        assert run.finished and len(run.steps) == 2 and run.recipe["train"]["norm"] == "frozen"
+    shown = page.read_text()
+    assert "`segue compare voc256.yaml --on folder --split cat,dog/cow " in shown
+    assert " data.root=FOLDER/mine`" in shown and str(tmp_path) not in shown

@@ -59,6 +59,12 @@ def test_seeds_and_first_steps_of_their_own_share_nothing(tmp_path: Path) -> Non
     assert planned(plan, tmp_path) == {"mib-0": None, "mib-1": None, "slow": None, "sequel": "mib-1"}
 
 
+def test_batches_of_every_method_are_checked(tmp_path: Path) -> None:
+    plan = {tmp_path / "good": short("finetune"), tmp_path / "bad": short("mib", "train.accumulate=8")}
+    with pytest.raises(UserError, match=r"train\.accumulate=8 leaves a part of one image"):
+        planned(plan, tmp_path)
+
+
 def test_runs_that_are_there_give_theirs(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(short("finetune"), out / "other split" / "old", display=QUIET)

@@ -67,6 +67,11 @@ def test_values_are_run_once_and_the_best_is_written(segue, tmp_path, recipe, mo
     assert yaml.safe_load(choice.read_text()) == best
     assert "segue tune" in page.read_text() and " model.weights=FOLDER/none.pth " in page.read_text()
     assert choice.read_text() in page.read_text()
+    assert (
+        "`segue tune FOLDER/my.yaml --on scenes --split 2-1 --methods all --out FOLDER/out"
+        in page.read_text()
+    )
+    assert str(tmp_path) not in page.read_text()
 
     # scored on held-out training images, all of them, as the recipe of each run says
     for name in names:
@@ -80,6 +85,17 @@ def test_values_are_run_once_and_the_best_is_written(segue, tmp_path, recipe, mo
     assert segue(*words)[0] == 0 and segue.runs == [] and (page.read_text(), choice.read_text()) == before
     assert segue(*words, "--methods", "finetune")[0] == 0 and segue.runs == []
     assert choice.read_text() == before[1] and "mib" not in page.read_text().split("do not edit")[1]
+
+    # unless that was chosen from runs of another recipe, or these are no longer there
+    stored = tmp_path / FOLDER / "mib-3" / "recipe.yaml"
+    kept = stored.read_text()
+    for other in (yaml.safe_dump(yaml.safe_load(kept) | {"optim": {"lr_next": 0.5}}), None):
+        stored.write_text(other) if other else stored.unlink()
+        choice.write_text(before[1])
+        assert segue(*words, "--methods", "finetune")[0] == 0 and segue.runs == []
+        assert yaml.safe_load(choice.read_text()) == {"finetune": best["finetune"]}
+    stored.write_text(kept)
+    choice.write_text(before[1])
 
     # the choice is a section `methods`
     mine = tmp_path / "tuned.yaml"
@@ -122,6 +138,25 @@ def test_nothing_is_written_before_anything_is_finished(segue, tmp_path, recipe,
     assert planned[1].start == planned[0].folder, "step 0 is trained once"
 
 
+def test_share_that_the_recipe_holds_out_is_respected(segue, tmp_path, recipe, planned):
+    good = recipe.read_text()
+    recipe.write_text(f"scenario: {{hold_out: 0.4}}\n{good}")
+    assert segue("tune", *HERE, recipe, "--out", tmp_path / "out")[0] == 0
+    assert {job.config.scenario.hold_out for job in planned} == {0.4} and len(planned) == 4
+    planned.clear()
+    words = (*HERE, "--out", tmp_path / "out")
+    assert segue("tune", recipe, *words, "scenario.hold_out=0.3")[0] == 0
+    assert {job.config.scenario.hold_out for job in planned} == {0.3}, "words win"
+    planned.clear()
+    recipe.write_text(f"scenario: {{hold_out: 0}}\n{good}")
+    code, _, error = segue("tune", recipe, *words)
+    assert code == 2 and "then the test images would choose" in error
+    recipe.write_text(good.replace("methods: {", "methods: {finetune: {scenario.hold_out: 0.4}, "))
+    code, _, error = segue("tune", recipe, *words)
+    message = "mib and finetune cannot stand in one table: scenario.hold_out: 0.2 -> 0.4."
+    assert code == 2 and message in error and planned == []
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
@@ -156,7 +191,7 @@ def test_wrong_sections_are_refused(segue, tmp_path, planned, section, message):
     [
         (["--methods", "mib,fintune"], "has no values for 'fintune'. Did you mean 'finetune'?"),
         (["--methods", ","], "Which methods? Name some of: mib, finetune, or all."),
-        (["method.params.kd_weight=3"], "'method' is not free here"),
+        (["method.params.kd_weight=3"], "'method.params.kd_weight=3' belongs to one method"),
         (["train.seed=3"], "'train.seed' is not free here: every run has seed 0."),
         (["eval={thin: 2}"], "'eval.thin' is not free here"),
         (["optim.lr_next=3"], "'optim.lr_next' is not free here: it is tuned for finetune."),

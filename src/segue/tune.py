@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from segue.many_runs import (
     write_page,
 )
 from segue.report import Trials, TuningTable, choice_yaml, tuning_page, tuning_table
+from segue.report.tuning import Choice
 
 CHOICE = "choice.yaml"
 """beside the run folders of a setting"""
@@ -69,37 +71,20 @@ def tune_methods(
     tuned = {key: f"it is tuned for {name}" for name, (key, _) in listed.items()}
     check_words(words, NOT_FREE | tuned)
     check_page(page)
-
-    def trial_recipes(name: str) -> dict[float, RunConfig]:
-        key, values = listed[name]
-        return {
-            value: _resolved(name, f"{key}={value}", dataset, split, mode, words, recipe) for value in values
-        }
-
-    recipes = {name: trial_recipes(name) for name in asked}
+    resolved = partial(_resolved, recipe, dataset, split, mode, words)
+    recipes = {name: resolved(name, *each) for name, each in asked.items()}
     first = _checked({name: next(iter(trials.values())) for name, trials in recipes.items()})
     setting = setting_text(first)
     folder = out / plain_name([setting])
-    plan = {
-        _place(folder, name, value): config
-        for name, trials in recipes.items()
-        for value, config in trials.items()
-    }
     display = Display(console)
+    plan = {place: config for name in asked for place, config in _plan(folder, name, recipes[name]).items()}
     failed = run_missing(plan, out, device, display)
-    trials = {
-        name: Trials(
-            key, {value: next(iter(started_runs([_place(folder, name, value)])), None) for value in values}
-        )
-        for name, (key, values) in asked.items()
-    }
-    table = TuningTable(setting, first.scenario.hold_out, trials)
+    table = TuningTable(setting, first.scenario.hold_out, _trials(folder, asked))
     if table.finished:
         console.print(tuning_table(table))
-    earlier = _earlier_choice(
-        folder, {name: listed[name] for name in listed if name not in asked}, trial_recipes
-    )
-    _write_choice(folder / CHOICE, earlier | table.choice, listed, display)
+    others = {name: each for name, each in listed.items() if name not in asked}
+    choice = _earlier_choice(folder, others, resolved) | table.choice
+    _write_choice(folder / CHOICE, {name: choice[name] for name in listed if name in choice}, display)
     if failed is not None:
         raise failed
     if page is not None:
@@ -156,21 +141,25 @@ def _chosen(methods: Sequence[str], listed: Candidates, recipe: Path) -> Candida
 
 
 def _resolved(
-    method: str,
-    trial: str,
+    recipe: Path,
     dataset: str,
     split: str | None,
     mode: str | None,
     words: Sequence[str],
-    recipe: Path,
-) -> RunConfig:
-    """The recipe of one trial; a share is held out also if neither words nor recipe file say one."""
+    method: str,
+    key: str,
+    values: Sequence[float],
+) -> dict[float, RunConfig]:
+    """Recipes of a method's trials. If neither words nor recipe say what share is held out, a fifth is."""
     held = any(says(each, HOLD_OUT) for each in (parse_overrides(words), for_method(method, recipe)))
-    fixed = [*([] if held else [f"{HOLD_OUT}=0.2"]), "eval.thin=1", "train.seed=0", trial]
-    try:
-        return resolve(method, dataset, split, mode, [*words, *fixed], recipe)
-    except UserError as error:
-        raise UserError(f"{recipe}: {method} with {trial}: {error}") from error
+    said, found = [*words, *([] if held else [f"{HOLD_OUT}=0.2"]), "eval.thin=1", "train.seed=0"], {}
+    for value in values:
+        trial = f"{key}={value}"
+        try:
+            found[value] = resolve(method, dataset, split, mode, [*said, trial], recipe)
+        except UserError as error:
+            raise UserError(f"{recipe}: {method} with {trial}: {error}") from error
+    return found
 
 
 def _checked(recipes: Mapping[str, RunConfig]) -> RunConfig:
@@ -186,28 +175,42 @@ def _place(folder: Path, method: str, value: float) -> Path:
     return folder / f"{method}-{value:g}"
 
 
+def _plan(folder: Path, method: str, recipes: Mapping[float, RunConfig]) -> dict[Path, RunConfig]:
+    return {_place(folder, method, value): config for value, config in recipes.items()}
+
+
+def _trials(folder: Path, asked: Candidates) -> dict[str, Trials]:
+    """The runs that there are."""
+    return {
+        name: Trials(
+            key, {value: next(iter(started_runs([_place(folder, name, value)])), None) for value in values}
+        )
+        for name, (key, values) in asked.items()
+    }
+
+
 def _earlier_choice(
-    folder: Path, others: Candidates, trial_recipes: Callable[[str], Mapping[float, RunConfig]]
+    folder: Path, others: Candidates, resolved: Callable[..., dict[float, RunConfig]]
 ) -> Choice:
-    """What earlier calls chose for methods that are not asked for now, if it would be chosen among the same
-    values and from runs of the same recipes today."""
+    """Choices of earlier calls stay where their method is not asked for now, still has that value, and all
+    its runs are finished and have the recipes of today."""
     stored = read_yaml(folder / CHOICE) if (folder / CHOICE).is_file() else {}
     kept: Choice = {}
     for name, (key, values) in others.items():
         if stored.get(name) not in [{key: value} for value in values]:
             continue
         try:
-            runs = {_place(folder, name, value): config for value, config in trial_recipes(name).items()}
-            if all(is_done(place, config) for place, config in runs.items()):
+            plan = _plan(folder, name, resolved(name, key, values))
+            if all(is_done(place, config) for place, config in plan.items()):
                 kept[name] = stored[name]
-        except UserError:  # another recipe lies there, or today there is none
+        except UserError:  # runs of another recipe lie there, or the recipe of today is wrong
             continue
     return kept
 
 
-def _write_choice(path: Path, choice: Choice, listed: Candidates, display: Display) -> None:
+def _write_choice(path: Path, choice: Choice, display: Display) -> None:
     if not choice and not path.is_file():
         return
     with atomic_file(path) as file:
-        file.write(choice_yaml({name: choice[name] for name in listed if name in choice}).encode())
+        file.write(choice_yaml(choice).encode())
     display.say(f"Choice: {path}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +12,8 @@ from torch import Tensor, nn
 
 from segue.core.scenario import Step
 from segue.data.steps import Batch, Share
-from segue.methods.feature_memory import EMPTY, FeatureMemory, _Places
+from segue.methods import feature_memory
+from segue.methods.feature_memory import EMPTY, FeatureMemory
 
 CHANNELS, SIZE = 3, 4
 FIRST = Step(0, (1, 2, 3))
@@ -64,22 +68,34 @@ def test_later_steps_add_their_own_classes_and_leave_the_rest() -> None:
 
 
 @pytest.mark.parametrize("processes", [2, 3])
-def test_choice_does_not_depend_on_how_images_are_shared(processes: int) -> None:
-    labels, quota = drawn(), torch.tensor([7, 5, 0, 5])
+def test_choice_does_not_depend_on_how_images_are_shared(processes: int, monkeypatch) -> None:
+    def collected(share: Share | None) -> FeatureMemory:
+        memory = FeatureMemory(CHANNELS, per_class=5, background=7)
+        memory.grow(FIRST)
+        memory.collect(h_of, batches(drawn(), share), FIRST)
+        return memory
 
-    def chosen(share: Share | None) -> _Places:
-        kept, images = _Places(torch.zeros(0, CHANNELS), *(torch.zeros(0, dtype=torch.long),) * 2), 0
-        for batch in batches(labels, share):
-            own = torch.arange(batch.total)[batch.share.places(batch.total)[0]] + images
-            kept = kept.beside(_Places.of(h_of(batch.images), batch.labels, own)).first(quota)
-            images += batch.total
-        return kept
+    whole = collected(None)
+    here, parts = threading.local(), [None] * processes
+    barrier = threading.Barrier(processes, timeout=30)
 
-    whole, first, *others = chosen(None), *(chosen(Share(i, processes)) for i in range(processes))
-    for other in others:
-        first = first.beside(other)
-    for ours, theirs in zip(vars(first.first(quota)).values(), vars(whole).values(), strict=True):
-        assert torch.equal(ours, theirs)
+    def summed(values: Tensor) -> Tensor:
+        parts[here.process] = values
+        barrier.wait()
+        total = torch.stack(parts).sum(0)
+        barrier.wait()  # nobody begins the next sum before all have this one
+        return total
+
+    def one(process: int) -> FeatureMemory:
+        here.process = process
+        return collected(Share(process, processes))
+
+    monkeypatch.setattr(feature_memory, "this_process", lambda: (here.process, processes))
+    monkeypatch.setattr(feature_memory, "sum_over_processes", summed)
+    with ThreadPoolExecutor(processes) as pool:
+        memories = list(pool.map(one, range(processes)))
+    for memory in memories:
+        assert torch.equal(memory.labels, whole.labels) and torch.equal(memory.features, whole.features)
 
 
 def test_collecting_again_gives_the_same() -> None:

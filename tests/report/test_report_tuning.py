@@ -93,5 +93,5 @@ def test_table_fits_a_terminal_and_the_page_says_the_same(table):
     page = tuning_page(found, "segue tune my.yaml")
     start = "# Tuning on shapes 1-1 overlapped\n\nMade from the records by `segue tune my.yaml`; do not edit."
     assert page.startswith(start) and "| mib kd_weight=3 ← | 44.4 | 100.0 | 72.2 |" in page
-    assert "budget: 3 values of one setting" in page and "`scenario.hold_out=0.25`" in page
+    assert "the same number of values, 3, of one setting" in page and "`scenario.hold_out=0.25`" in page
     assert page.endswith(f"```yaml\n{choice_yaml(found.choice)}```\n")

@@ -43,8 +43,9 @@ def run_ablations(
     tables: Annotated[
         list[str],
         typer.Argument(
-            metavar="TABLE",
-            help="table3, table5, table6, table7, figure6-kd, figure6-ad, variants, layers; all.",
+            metavar="TABLE... [RECIPE] [KEY=VALUE]",
+            help="table3, table5, table6, table7, figure6-kd, figure6-ad, variants, layers; all. Then a"
+            " recipe (my.yaml) and settings for all rows.",
         ),
     ],
     on: Annotated[str, ON],
@@ -59,7 +60,9 @@ def run_ablations(
 
     segue ablate table3 --on scenes --seeds 3
 
-    Rows that are done are not run again. KEY=VALUE settings may follow the tables.
+    segue ablate table3 my.yaml --on voc data.root=FOLDER
+
+    Rows that are done are not run again. A recipe and KEY=VALUE settings may follow the tables.
 
     Without --split and --mode: the paper's on voc, 5-2 overlapped on scenes.
     """

@@ -124,10 +124,11 @@ def tuning_page(table: TuningTable, command: str) -> str:
     parts = [
         f"# Tuning on {table.setting}",
         f"Made from the records by `{command}`; do not edit.",
-        f"Every method has the same budget: {budget} values of one setting, one run each, seed 0. They are"
-        f" scored on training images that were held out: `scenario.hold_out={table.hold_out:g}` takes that"
-        " share by the names of the images, the same for every method, and no step trains on them (see"
-        " `docs/protocol.md`). The test images play no part.",
+        f"Each method listed has the same number of values, {budget}, of one setting, one run each, seed 0."
+        " What else was fixed beforehand is the recipe's, the command's and the methods' defaults. The runs"
+        " are scored on training images that were held out:"
+        f" `scenario.hold_out={table.hold_out:g}` takes that share by the names of the images, the same for"
+        " every method, and no step trains on them (see `docs/protocol.md`). The test images play no part.",
         sheet_markdown(tuning_sheet(table), FIRST),
         "What is chosen, as the section `methods` of a recipe has it:",
         f"```yaml\n{choice_yaml(table.choice)}```",
