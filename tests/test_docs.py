@@ -14,11 +14,12 @@ from segue.ablate import ablate
 from segue.compare import compare_methods
 from segue.core.config import differences, read_back
 from segue.core.metrics import RunScores, run_scores
-from segue.core.records import read_run
-from segue.engine.recipe import complete, resolve
+from segue.core.records import read_run, read_yaml
+from segue.engine.recipe import complete, find_recipe, resolve
 from segue.report import markdown_tables
 from segue.report.performance import SECTIONS, performance_page
 from segue.testing import check_method
+from segue.tune import tune_methods
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -92,6 +93,21 @@ def test_page_of_methods_is_made_from_the_records(tmp_path: Path, monkeypatch: p
         for folder in (tmp_path, ROOT / "docs")
     )
     assert made == kept and sorted(made) == sorted(re.findall(r"]\(figures/(.*?)\)", text))
+
+
+def test_page_of_tuning_is_made_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the shipped recipe has what was chosen."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("segue.many_runs.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}"))
+    recipe, folder = find_recipe("voc256.yaml"), Path("results/voc256/tuning")
+    words = ["data.root=data/voc256", "model.weights=weights/mobilenetv2_100.safetensors"]
+    tuned = read_yaml(folder / "voc-15-1-overlapped" / "choice.yaml")
+    page, quiet = tmp_path / "page.md", Console(file=io.StringIO())
+    given = recipe, list(tuned), "voc", "15-1"
+    tune_methods(*given, words=words, out=folder, page=page, console=quiet)
+    stored = (ROOT / "docs" / "results-voc256-tuning.md").read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == stored
+    assert read_yaml(recipe)["methods"] == tuned
 
 
 def test_method_in_the_docs_keeps_the_contract(tmp_path: Path) -> None:
