@@ -65,7 +65,7 @@ def test_method_is_measured_in_its_second_step_with_the_settings_asked_for():
     assert method.teacher is not None and method.config.kd_weight == 3.0 and method.training
     batch = bench.random_batch(TINY, torch.device("cpu"))
     assert batch.images.shape == (2, 3, 32, 32) and set(batch.labels.unique().tolist()) == {0, 4}
-    assert method(batch).keys() == {"ce", "kd", "ad"}
+    assert method(batch).keys() == {"ce", "kd", "ad", "rehearsal"}
 
 
 def test_cases_of_the_command_exist():

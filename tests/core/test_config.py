@@ -30,6 +30,7 @@ FULL = {
         "future": "background",
         "order": [3, "cat", "dog"],
         "manifest": "scenario.json",
+        "hold_out": 0.25,
     },
     "method": {"name": "mib", "params": {"kd_weight": 1e-05, "layers": [1, {"é": None}], "text": "1e-2"}},
     "data": {"root": "images", "empty": {}},
@@ -37,6 +38,7 @@ FULL = {
         "backbone": "tiny",
         "head": "tiny",
         "output_stride": 8,
+        "stages": 3,
         "weights": "w.safetensors",
         "pretrained": True,
         "frozen_stages": 2,
@@ -49,6 +51,7 @@ FULL = {
         "nesterov": False,
         "poly_power": 1.0,
         "head_factor": 10.0,
+        "new_factor": 20.0,
         "layer_factor": 2.0,
         "clip": None,
     },
@@ -69,7 +72,7 @@ FULL = {
         "log_every": 1,
         "save_seconds": 0.0,
     },
-    "eval": {"samples": 0, "every": 2},
+    "eval": {"samples": 0, "thin": 3, "every": 2},
 }
 
 
@@ -101,7 +104,7 @@ def test_no_given_value_is_dropped():
         ({"optim": {"lr_nxt": 1}}, "Unknown key 'optim.lr_nxt'. Did you mean 'lr_next'?"),
         ({"train": {"batchsize": 4}}, "Unknown key 'train.batchsize'. Did you mean 'batch_size'?"),
         ({"method": {"parms": {}}}, "Unknown key 'method.parms'. Did you mean 'params'?"),
-        ({"eval": {"zzz": 1}}, "Unknown key 'eval.zzz'. Valid: samples, every."),
+        ({"eval": {"zzz": 1}}, "Unknown key 'eval.zzz'. Valid: samples, thin, every."),
         ({1: 2}, "Unknown key '1'."),
     ],
 )

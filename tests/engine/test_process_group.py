@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -191,7 +192,7 @@ def test_without_torchrun_no_launch_is_noted(tmp_path):
 
 def test_launchers_differ(monkeypatch):
     ours = launcher()
-    monkeypatch.setattr("os.getppid", lambda: 1)
+    monkeypatch.setattr("os.getppid", lambda own=os.getpid(): own)
     assert launcher() != ours
     if Path("/proc/1/stat").exists():
         assert len(launcher().split()) == 3

@@ -61,7 +61,7 @@ def test_every_method_says_where_it_comes_from_and_what_it_keeps(name: str) -> N
     about = kind.about
     assert about.title and about.paper and 2016 <= about.year <= 2026
     words = {word.strip() for word in about.keeps.replace(" (optional)", "").split(",")}
-    assert words <= {"nothing", "teacher", "importance", "prototypes", "memory", "all images"}
+    assert words <= {"nothing", "teacher", "importance", "prototypes", "features", "memory", "all images"}
     assert words and ("nothing" not in words or len(words) == 1)
     assert ("teacher" in words) == kind.uses_teacher
 

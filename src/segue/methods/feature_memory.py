@@ -39,23 +39,20 @@ class FeatureMemory(nn.Module):
 
     def grow(self, step: Step) -> None:
         """Room for the channels of a step: new classes and, in the first, background."""
-        room = int(self._quota(step).sum())
+        room = sum(self._quota(step))
         self.features = F.pad(self.features, (0, 0, 0, room))
         self.labels = F.pad(self.labels, (0, room), value=EMPTY)
 
-    def _quota(self, step: Step) -> Tensor:
+    def _quota(self, step: Step) -> list[int]:
         """How many places each channel may have of a step."""
-        quota_K = torch.full((step.num_channels,), self.per_class, device=self.labels.device)
-        quota_K[: step.num_old] = 0
-        if step.first:
-            quota_K[0] = self.background
-        return quota_K
+        old = [self.background] if step.first else [0] * step.num_old
+        return old + [self.per_class] * len(step.new)
 
     @torch.no_grad()
     def collect(self, features: Callable[[Tensor], Tensor], batches: Iterable[Batch], step: Step) -> None:
         """Fill the room of a step from one pass over its images."""
-        quota_K = self._quota(step)
-        room = int(quota_K.sum())
+        quota_K = torch.tensor(self._quota(step), device=self.labels.device)
+        room = sum(self._quota(step))
         kept = _Places(self.features[:0], self.labels[:0], self.labels[:0])
         images = 0
         for batch in batches:
