@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -383,3 +385,19 @@ def test_stored_first_step_is_that_of_the_run(donor) -> None:
     found, recipe = stored_first_step(donor(config))
     assert recipe == config and found == first_step(config, read_manifest(donor(config) / "scenario.json"))
     assert MemoryConfig().size == 0 and found.hash.startswith("sha256:")
+
+
+def test_other_data_or_weights_of_the_same_name_decide_another_step_0(tmp_path: Path) -> None:
+    weights = tmp_path / "weights.pth"
+    weights.write_bytes(b"one")
+    config = short("finetune")
+    config = replace(config, data={**config.data, "root": "here"})
+    config = replace(config, model=replace(config.model, weights=str(weights)))
+    manifest = {"steps": [{"train": ["a"], "images": 1, "new": ["cat"]}]}
+    before = first_step(config, manifest)
+    assert first_step(config, manifest).hash == before.hash
+    elsewhere = replace(config, data={**config.data, "root": "there"})
+    assert first_step(elsewhere, manifest).hash != before.hash
+    weights.write_bytes(b"two")
+    os.utime(weights, ns=(0, 0))
+    assert first_step(config, manifest).hash != before.hash

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -67,7 +68,12 @@ def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
 
 def _content(file: Path) -> str:
     """A hash of what is in a file; its name if it is gone."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else str(file)
+    return _digest(file, file.stat().st_mtime_ns) if file.is_file() else str(file)
+
+
+@functools.lru_cache(maxsize=8)  # a comparison asks for the same weights for every run
+def _digest(file: Path, changed: int) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
 def _of_method(kind: type[Method], config: RunConfig) -> tuple[dict[str, Any], dict[str, Any] | None]:
