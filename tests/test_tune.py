@@ -12,7 +12,6 @@ from segue.core.errors import UserError
 from segue.core.metrics import step_scores
 from segue.core.records import read_run
 from segue.engine import grid
-from segue.engine.grid import Job
 from segue.engine.recipe import resolve
 
 HERE = ("--on", "scenes", "--split", "2-1")
@@ -20,14 +19,6 @@ FOLDER = "out/scenes-2-1-overlapped"
 KD = "method.params.kd_weight"
 GOOD = f"tune: {{mib: {{{KD}: [3, 1000]}}, finetune: {{optim.lr_next: [1.0e-9, 0.01]}}}}\n"
 TINY = (*SHORT, "data.train=40")
-
-
-@pytest.fixture
-def planned(monkeypatch) -> list[Job]:
-    """The jobs of the last call; none is run."""
-    jobs: list[Job] = []
-    monkeypatch.setattr("segue.many_runs.run_all", lambda asked, *_, **__: jobs.extend(asked))
-    return jobs
 
 
 @pytest.fixture

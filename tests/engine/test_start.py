@@ -31,7 +31,7 @@ from tiny_runs import (
 )
 
 from segue.core import plugins
-from segue.core.config import MemoryConfig, RunConfig, validate
+from segue.core.config import RunConfig, validate
 from segue.core.errors import UserError
 from segue.core.manifest import read_manifest
 from segue.engine import run as run_module
@@ -152,6 +152,14 @@ def test_variants_of_caf(words: tuple[str, ...], donor, tmp_path: Path) -> None:
         "only its layer makes its step 0 special"
     )
     check(config, donor(donor_of("caf", words)), tmp_path)
+
+
+def test_features_are_kept_of_a_step_0_that_another_run_has_trained(donor, tmp_path: Path) -> None:
+    """As on real data: the donor kept none, or others."""
+    config = short("caf", "method.params.rehearsal={weight: 1.0, per_class: 4, background: 8}")
+    for number, kept in enumerate(("weight: 0.0", "weight: 1.0, per_class: 2, background: 3")):
+        source = donor(short("caf", f"method.params.rehearsal={{{kept}}}"))
+        check(config, source, tmp_path / str(number))
 
 
 def test_plain_start_from_a_run_that_gathers(donor, tmp_path: Path) -> None:
@@ -384,7 +392,7 @@ def test_stored_first_step_is_that_of_the_run(donor) -> None:
     config = short("ewc")
     found, recipe = stored_first_step(donor(config))
     assert recipe == config and found == first_step(config, read_manifest(donor(config) / "scenario.json"))
-    assert MemoryConfig().size == 0 and found.hash.startswith("sha256:")
+    assert found.hash.startswith("sha256:")
 
 
 def test_other_data_or_weights_of_the_same_name_decide_another_step_0(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from segue.methods.feature_memory import EMPTY, FeatureMemory
 
 CHANNELS, SIZE = 3, 4
 FIRST = Step(0, (1, 2, 3))
+NEXT = Step(1, (4, 5), (1, 2, 3))
 SHORT, SECOND = Step(0, (1,)), Step(1, (2, 3), (1,))
 
 
@@ -108,16 +109,55 @@ def test_collecting_again_gives_the_same() -> None:
     assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
 
 
-def test_loss_is_the_cross_entropy_of_what_is_filled() -> None:
+def filled(missing: int = 3) -> FeatureMemory:
+    """A memory of step 0, which has seen no pixel of one class, with room for step 1."""
     memory = FeatureMemory(CHANNELS, 5, 7)
     memory.grow(FIRST)
     labels = drawn()
-    labels[labels == 3] = EMPTY
+    labels[labels == missing] = EMPTY
     memory.collect(h_of, batches(labels), FIRST)
-    classifier = nn.Conv2d(CHANNELS, 6, 1)
-    loss = memory.loss(classifier)
+    memory.grow(NEXT)
+    return memory
+
+
+def test_loss_is_the_cross_entropy_of_what_is_kept_and_of_new_classes_in_the_batch() -> None:
+    memory, classifier = filled(), nn.Conv2d(CHANNELS, 6, 1)
+    h = torch.randn(3, CHANNELS, SIZE, SIZE, requires_grad=True)
+    labels = torch.tensor([0, 1, 4, 255]).repeat(3, SIZE, 1)
+    labels[1] = labels[1].where(labels[1] != 4, 5)
+    labels[1, 0] = 4
+    labels[2] = 0  # no new class
+    found = memory.loss(classifier, h, labels, NEXT)
+
+    def entropy(features: Tensor, labels: Tensor) -> Tensor:
+        logits = features @ classifier.weight[:, :, 0, 0].T + classifier.bias
+        return F.cross_entropy(logits, labels)
+
     kept = memory.labels != EMPTY
-    logits = memory.features[kept] @ classifier.weight[:, :, 0, 0].T + classifier.bias
-    torch.testing.assert_close(loss, F.cross_entropy(logits, memory.labels[kept]))
-    loss.backward()
-    assert classifier.weight.grad.abs().sum() > 0
+    assert kept.sum() == 17
+    places = h.detach().permute(0, 2, 3, 1)
+    new = [
+        entropy(places[i][chosen], labels[i][chosen]) for i in (0, 1) if (chosen := labels[i] // 2 == 2).any()
+    ]
+    expected = (17 * entropy(memory.features[kept], memory.labels[kept]) + 2 * 5 * sum(new) / 3) / (
+        17 + 2 * 5
+    )
+    torch.testing.assert_close(found, expected)
+    found.backward()
+    assert classifier.weight.grad.abs().sum() > 0 and h.grad is None, "the classifier alone learns from it"
+
+
+def test_loss_of_a_batch_is_the_mean_over_its_images() -> None:
+    memory, classifier = filled(), nn.Conv2d(CHANNELS, 6, 1)
+    h, labels = torch.randn(4, CHANNELS, SIZE, SIZE), torch.randint(0, 6, (4, 8, 8))
+    whole = memory.loss(classifier, h, labels, NEXT)
+    parts = [memory.loss(classifier, *each, NEXT) for each in zip(h.split(1), labels.split(1), strict=True)]
+    torch.testing.assert_close(whole, torch.stack(parts).mean())
+
+
+def test_loss_of_nothing_is_nothing() -> None:
+    memory = FeatureMemory(CHANNELS, 0, 0)
+    memory.grow(FIRST)
+    memory.grow(NEXT)
+    given = torch.randn(2, CHANNELS, SIZE, SIZE), torch.full((2, 8, 8), 4)
+    assert memory.loss(nn.Conv2d(CHANNELS, 6, 1), *given, NEXT) == 0

@@ -50,12 +50,20 @@ def test_what_all_have_in_common():
         ({"optim": OptimConfig(clip=None)}, "no clipping of gradients"),
         ({"optim": OptimConfig(layer_factor=2.0)}, "(2 times that for layers that a method adds)"),
         ({"optim": OptimConfig(new_factor=20.0)}, "(20 times that for new classifiers after step 0)"),
+        (
+            {"optim": OptimConfig(head_factor=5.0, new_factor=1.0)},
+            "head, 1 times that for new",
+        ),
         ({"train": TrainConfig(norm="batch")}, "batch norm with the statistics of the batch in every step"),
         ({"train": TrainConfig(epochs=9)}, "9 epochs in step 0 and 9 in each later step"),
         ({"eval": EvalConfig(thin=2)}, "Tested on one of every 2 test images."),
         (
             {"scenario": ScenarioConfig("voc", "15-1", hold_out=0.2)},
             "Tested on 20 % of the training images, which no step trains on.",
+        ),
+        (
+            {"scenario": ScenarioConfig("voc", "15-1", hold_out=0.2), "eval": EvalConfig(thin=3)},
+            "which no step trains on. Tested on one of every 3 of these images.",
         ),
     ],
 )
@@ -97,7 +105,7 @@ def test_the_same_first_step_is_seen_in_the_records(make_run):
     same = {name: entry(name, {0: 40, 1: 30}) for name in ("finetune", "mib")}
     own = {"caf": entry("caf", {0: 40, 1: 31}), "joint": Entry("joint", "joint", (make_run("joint"),))}
     text = protocol_text(recipes(), {**same, **own})
-    assert "Step 0 of a seed is the same model for finetune, mib; minutes count it for each" in text
+    assert "Step 0 of a seed is the same model for finetune, mib." in text
     assert "A step 0 of their own: caf." in text and "joint" not in text
     assert "of their own: " not in protocol_text(recipes(), same)
     assert "Every method has a step 0 of its own." in protocol_text(

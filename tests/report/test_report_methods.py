@@ -46,7 +46,7 @@ def table(make_run) -> MethodTable:
 def costly(run: RunRecord) -> RunRecord:
     """The same run after days, with a lot of memory."""
     steps = [
-        dataclasses.replace(step, seconds={"train": 30000.0}, peak_memory=80_000 * 2**20)
+        dataclasses.replace(step, seconds={"train": 60000.0}, peak_memory=80_000 * 2**20)
         for step in run.steps
     ]
     return dataclasses.replace(run, steps=tuple(steps))
@@ -69,7 +69,14 @@ def test_numbers_by_hand(table):
     mib, lwf, joint = (cells for _, cells in sheet.rows)
     # a: 20/40 and 40/40 after 40/50; b: 30/45 and 30/35
     new = [200 / 3, 600 / 7]
-    expected = [75, sum(new) / 2, (50 + 100 + sum(new)) / 4, (30 - 20) / 2, 1.0, 101]
+    expected = [
+        75,
+        sum(new) / 2,
+        (50 + 100 + sum(new)) / 4,
+        (30 - 20) / 2,
+        0.5,
+        101,
+    ]  # minutes of step 1 alone
     assert means(mib) == pytest.approx(expected)
     assert mib[0].std == mib[3].std == pytest.approx(50 / 2**0.5)
     assert all(math.isnan(cell.std) for cell in mib[4:]), "of the costs only the mean is shown"
@@ -129,13 +136,13 @@ def test_fifteen_methods_with_deviations_fit_80_columns_a_line_each(make_run):
     rows = dict(line.split(" *", 1) for line in text[4:19])
     assert list(rows) == list(runs)
     assert rows["widest_name"].split() == [*["66.7", "±57.7"] * 3, "-33.3", "±115.5", "1000.0", "80000"]
-    assert rows["joint"].split()[-3:] == ["-", "500.0", "80000"]
+    assert rows["joint"].split()[-3:] == ["-", "1000.0", "80000"]
 
 
 def test_means_stand_below_each_other(table):
     text = lines(table)
     mib = next(line for line in text if line.startswith("mib"))
-    assert " ".join(mib.split()) == "mib 75.0 ±35.4 76.2 ±13.5 75.6 ±24.4 5.0 ±35.4 1.0 101"
+    assert " ".join(mib.split()) == "mib 75.0 ±35.4 76.2 ±13.5 75.6 ±24.4 5.0 ±35.4 0.5 101"
     same = {"mib": table.runs["mib"], "even": (table.runs["mib"][0],) * 2}
     rows = [line for line in lines(MethodTable(SETTING, 2, same)) if line.startswith(("mib", "even"))]
     assert rows[0].index("75.0") == rows[1].index("50.0") and "± 0.0" in rows[1]
@@ -186,7 +193,7 @@ def test_page(table):
     assert page.startswith(
         "# Methods on shapes 1-1 overlapped\n\nMade from the records by `segue compare --on shapes`; do not"
     )
-    assert "| mib | 75.0 ± 35.4 | 76.2 ± 13.5 | 75.6 ± 24.4 | 5.0 ± 35.4 | 1.0 | 101 |\n" in page
+    assert "| mib | 75.0 ± 35.4 | 76.2 ± 13.5 | 75.6 ± 24.4 | 5.0 ± 35.4 | 0.5 | 101 |\n" in page
     assert "| mib | 75.0 ± 35.4 | 76.2 ± 13.5 | 75.6 ± 24.4 | 35.1 | 13.5 | 29.7 |\n" in page
     assert page.endswith("\n\n* **mib**: Folded over lines.\n* **joint**: The bound.\n")
     assert "\n## " not in page

@@ -90,6 +90,17 @@ def test_other_settings_and_repetitions_get_their_own_row(make_run):
             {"policy": {"mode": "overlapped", "void": "ignore", "future": "ignore"}},
             "the policy 'void' is 'background'",
         ),
+        (
+            {
+                "policy": {
+                    "mode": "overlapped",
+                    "void": "background",
+                    "future": "ignore",
+                    "tested": "held-out 0.2 of the training images",
+                }
+            },
+            "the policy 'tested' is ",
+        ),
     ],
 )
 def test_mixing_is_refused(make_run, change, words):
@@ -154,3 +165,13 @@ def test_split_text():
 def test_format_number():
     assert format_number(float("nan"), 1) == "-"
     assert format_number(-0.04, 1) == "0.0"
+
+
+def test_the_title_says_which_images_were_tested(make_run):
+    policy = {
+        "mode": "overlapped",
+        "void": "background",
+        "future": "ignore",
+        "tested": "held-out 0.2 of them",
+    }
+    assert compare([make_run("caf", policy=policy)]).title.endswith(", overlapped, on held-out 0.2 of them")

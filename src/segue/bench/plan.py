@@ -8,6 +8,7 @@ back at once what is free; the peak with its usual hoard is measured beside it.
 
 from __future__ import annotations
 
+import gc
 import os
 import statistics
 from collections.abc import Iterator, Mapping
@@ -164,6 +165,7 @@ def measured_peak(case: Case, device: str) -> int:
 
     def train() -> None:
         session = step_session(config, scenario, len(scenario) - 1, where)
+        gc.collect()  # copies of models of the steps before, which Python would let go at some time
         batch = made_up_batch(session.method, scenario[-1], config.train.batch_size, config, where)
         for _ in range(ITERATIONS):
             update(session, batch, config.optim.clip, config.train)

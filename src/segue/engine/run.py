@@ -310,7 +310,7 @@ def _tested(config: RunConfig) -> dict[str, str]:
     if config.scenario.hold_out:
         tested.append(f"held-out {config.scenario.hold_out:g} of the training images")
     if config.eval.thin > 1:
-        tested.append(f"every {config.eval.thin}th image")
+        tested.append(f"one of every {config.eval.thin} images")
     return {"tested": ", ".join(tested)} if tested else {}
 
 

@@ -77,7 +77,7 @@ class CAF(Method):
                 excitation.remember()
 
     def begin_step(self, ctx: StepContext) -> None:
-        self.num_old = ctx.step.num_old
+        self.step = ctx.step
         self.generator = ctx.generator
 
     def end_step(self, ctx: StepContext) -> None:
@@ -92,15 +92,16 @@ class CAF(Method):
         config, old = self.config, self.teacher(batch.images)
         out = self.model(batch.images, self.old_features(old))
         if config.kd_weight:
-            given = out.logits, old.logits, batch.labels, self.num_old
+            given = out.logits, old.logits, batch.labels, self.step.num_old
             labelled, distilled = incremental_losses(*given, self.background_weight(old.logits))
             terms = {"ce": labelled, "kd": config.kd_weight * distilled}
         else:
-            terms = {"ce": unbiased_cross_entropy(out.logits, batch.labels, self.num_old)}
+            terms = {"ce": unbiased_cross_entropy(out.logits, batch.labels, self.step.num_old)}
         if config.ad_weight:
             terms["ad"] = config.ad_weight * self.feature_distance(out, old)
         if self.memory is not None:
-            terms["rehearsal"] = config.rehearsal.weight * self.memory.loss(self.model.classifier)
+            given = self.model.classifier, out.features["h"], batch.labels, self.step
+            terms["rehearsal"] = config.rehearsal.weight * self.memory.loss(*given)
         return terms
 
     def old_features(self, old: Output) -> Tensor | None:

@@ -64,11 +64,27 @@ class FeatureMemory(nn.Module):
         filled = slice(len(self.labels) - room, len(self.labels) - room + len(kept.labels_N))
         self.features[filled], self.labels[filled] = kept.features_NF, kept.labels_N
 
-    def loss(self, classifier: nn.Module) -> Tensor:
-        """Mean cross-entropy of the classifier on what is kept; 0 if that is nothing."""
+    def loss(self, classifier: nn.Module, h_BFhw: Tensor, labels_BHW: Tensor, step: Step) -> Tensor:
+        """Mean cross-entropy of the classifier on what is kept and, beside it, on new classes in the batch.
+
+        Without these the memory would say of every place that it is not new. They count as if `per_class`
+        places of each new class were kept; images count alike, so that a batch may be split.
+        """
         logits_MK = classifier(self.features[:, :, None, None])[:, :, 0, 0].float()
-        total = F.cross_entropy(logits_MK, self.labels, ignore_index=EMPTY, reduction="sum")
-        return total / (self.labels != EMPTY).sum().clamp_min(1)
+        kept = F.cross_entropy(logits_MK, self.labels, ignore_index=EMPTY, reduction="sum")
+        labels_Bhw = labels_of_map(labels_BHW, h_BFhw)
+        labels_Bhw = labels_Bhw.where((step.num_old <= labels_Bhw) & (labels_Bhw < step.num_channels), EMPTY)
+        given = classifier(h_BFhw.detach()).float(), labels_Bhw
+        losses_Bhw = F.cross_entropy(*given, ignore_index=EMPTY, reduction="none")
+        counts_B = (labels_Bhw != EMPTY).sum((1, 2)).clamp_min(1)
+        new = (losses_Bhw.sum((1, 2)) / counts_B).mean()
+        room = self.per_class * len(step.new)
+        return (kept + room * new) / ((self.labels != EMPTY).sum() + room).clamp_min(1)
+
+
+def labels_of_map(labels_BHW: Tensor, map_BFhw: Tensor) -> Tensor:
+    """The label in the middle of each place of a map."""
+    return F.interpolate(labels_BHW[:, None].float(), map_BFhw.shape[-2:], mode="nearest-exact")[:, 0].long()
 
 
 @dataclass(frozen=True)
@@ -83,10 +99,11 @@ class _Places:
     def of(cls, h_BFhw: Tensor, labels_BHW: Tensor, images_B: Tensor) -> _Places:
         """All places of a map; `images_B` are the images' numbers in the whole pass."""
         size = h_BFhw.shape[-2:]
-        labels_B1hw = F.interpolate(labels_BHW[:, None].float(), size, mode="nearest-exact").long()
         numbers_Bhw = images_B[:, None] * size.numel() + torch.arange(size.numel(), device=images_B.device)
         turns_N = numbers_Bhw.flatten() * SPREAD % 2**32
-        return cls(h_BFhw.permute(0, 2, 3, 1).flatten(0, 2), labels_B1hw.flatten(), turns_N)
+        return cls(
+            h_BFhw.permute(0, 2, 3, 1).flatten(0, 2), labels_of_map(labels_BHW, h_BFhw).flatten(), turns_N
+        )
 
     def beside(self, other: _Places) -> _Places:
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)

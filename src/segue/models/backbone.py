@@ -173,8 +173,8 @@ def _create(name: str, stride: int, pretrained: bool, stages: int | None) -> nn.
         AssertionError,
         IndexError,
     ) as error:
-        if stages:  # is it the number of stages, or the stride?
-            there = len(_create(name, stride, False, None).feature_info.channels())
+        # is it the number of stages, or the stride?
+        if stages and stages > (there := len(_create(name, stride, False, None).feature_info.channels())):
             raise UserError(
                 f"model.stages is {stages}, but the backbone {name} has {there} stages."
             ) from error

@@ -99,10 +99,22 @@ class Entry:
         """Largest memory of the finished runs over their steps."""
         return stat(max(r.peak_memory for r in run.steps) / 2**20 for run in self.finished)
 
+    def later_minutes(self) -> Stat:
+        """Training time after step 0, which another run may have trained; of Joint its only step."""
+        return stat(sum(r.seconds.get("train", math.nan) for r in _later(run)) / 60 for run in self.finished)
+
+    def later_mib(self) -> Stat:
+        """Largest memory of the same steps."""
+        return stat(max(r.peak_memory for r in _later(run)) / 2**20 for run in self.finished)
+
     def class_stats(self) -> list[Stat]:
         """IoU of each channel at the end, background first; empty as long as no run is finished."""
         rows = [iou(self.confusions[run.folder][-1]) for run in self.finished]
         return [stat(column) for column in zip(*rows, strict=True)]
+
+
+def _later(run: RunRecord) -> Sequence[StepRecord]:
+    return run.steps[1:] or run.steps
 
 
 @dataclass(frozen=True)

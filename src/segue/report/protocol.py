@@ -83,10 +83,11 @@ def _network(common: Mapping[str, Any]) -> str:
 
 def _rates(common: Mapping[str, Any]) -> str:
     first, later = common["optim.lr_first"], common["optim.lr_next"]
+    unsaid = {"new_factor": (None, common["optim.head_factor"])}  # new classifiers are a part of the head
     factors = [
         f"{factor:g} times that for {what}"
         for key, what in FACTORS.items()
-        if (factor := common[f"optim.{key}"]) not in (1, None)
+        if (factor := common[f"optim.{key}"]) not in unsaid.get(key, (1,))
     ]
     text = f"SGD with a learning rate of {first:g} in step 0 and {later:g} later"
     return f"{text} ({', '.join(factors)})" if factors else text
@@ -97,7 +98,8 @@ def _testing(common: Mapping[str, Any], hold_out: float) -> list[str]:
     if hold_out:
         sentences.append(f"Tested on {100 * hold_out:g} % of the training images, which no step trains on.")
     if common["eval.thin"] > 1:
-        sentences.append(f"Tested on one of every {common['eval.thin']} test images.")
+        which = "of these images" if hold_out else "test images"
+        sentences.append(f"Tested on one of every {common['eval.thin']} {which}.")
     return sentences
 
 
@@ -114,7 +116,7 @@ def _first_steps(entries: Mapping[str, Entry]) -> str | None:
     own = [name for names in starts.values() if names is not largest for name in names]
     if len(largest) == 1:
         return "Every method has a step 0 of its own." if own else None
-    text = f"Step 0 of a seed is the same model for {', '.join(largest)}; minutes count it for each of them."
+    text = f"Step 0 of a seed is the same model for {', '.join(largest)}."
     return text + (f" A step 0 of their own: {', '.join(own)}." if own else "")
 
 
