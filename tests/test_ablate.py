@@ -266,7 +266,7 @@ def test_runs_of_a_variant_lie_in_a_folder_of_their_own(segue, tmp_path, monkeyp
     assert segue("ablate", *words, "--out", tmp_path)[0] == 0
     assert {job.folder.parent.name for job in planned} == {"scenes-5-2-overlapped-paper"}
     names = [job.folder.name for job in planned]
-    assert len(names) == len(set(names)) == 2 * (11 + 3), "baseline and caf-ad stand in both tables"
+    assert len(names) == len(set(names)) == 2 * (13 + 3), "baseline and caf-ad stand in both tables"
     assert {job.config.train.seed for job in planned} == {0, 1} and all(job.resume for job in planned)
     assert all(name.endswith(f"-s{job.config.train.seed}") for name, job in zip(names, planned, strict=True))
     assert {job.config.method.params["variant"] for job in planned} == {"paper"}
