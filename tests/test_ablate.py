@@ -259,6 +259,11 @@ def test_foreign_folder_in_the_place_of_a_row_is_refused(segue, tmp_path):
     assert [path.name for path in place.iterdir()] == ["notes.txt"]
 
 
+def test_seeds_are_those_of_the_option(segue, tmp_path):
+    code, _, error = segue("ablate", "table3", "--on", "scenes", "train.seed=3", "--out", tmp_path)
+    assert code == 2 and "'train.seed' is not free here: every row has seeds 0, 1, ..." in error
+
+
 def test_runs_of_a_variant_lie_in_a_folder_of_their_own(segue, tmp_path, monkeypatch):
     planned = []
     monkeypatch.setattr("segue.many_runs.run_all", lambda jobs, *_, **__: planned.extend(jobs))

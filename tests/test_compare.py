@@ -223,9 +223,10 @@ def test_methods_that_cannot_share_a_table_are_refused_before_anything_is_run(se
     other = own_method(tmp_path / "other.py", "settings = ()", special)
     code, _, error = segue(*HERE, "--methods", f"mib,{other}", "--out", tmp_path / "out")
     assert code == 2 and "mib and other cannot stand in one table: scenario.void: 'background' ->" in error
-    nameless = own_method(tmp_path / "nameless.py", "    about =", "    title =")
-    code, _, error = segue(*HERE, "--methods", str(nameless), "--out", tmp_path / "out")
-    assert code == 2 and "nameless.py: the class Mine lacks about" in error
+    for there in ("title =", 'about = "mine"; title ='):
+        nameless = own_method(tmp_path / "nameless.py", "about =", there)
+        code, _, error = segue(*HERE, "--methods", str(nameless), "--out", tmp_path / "out")
+        assert code == 2 and "nameless.py: the class Mine lacks about = About(...)" in error
     assert planned == [] and not (tmp_path / "out").exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from own_folder import write_folder
 from short_runs import SHORT
@@ -125,16 +126,50 @@ def test_places_on_this_machine_are_no_part_of_a_command():
         assert command_line("ablate", ["table3"], {}, [word]) == f"segue ablate table3 {shown}"
 
 
-def test_shipped_recipe_runs_on_a_folder_of_ones_own(segue, tmp_path):
+FOLDER = ("compare", "voc256.yaml", "--on", "folder", "--split", "cat,dog/cow")
+TINY = (
+    *("model.backbone=tiny", "model.stages=null", "model.frozen_stages=0", "model.head=tiny"),
+    *("train.epochs=1", "train.epochs_next=1", "train.crop=32", "train.batch_size=4"),
+)
+
+
+def animals(root: Path, train: int = 12) -> Path:
     images = {
-        f"{part}/{i}": [0, 1 + i % 3] for part, count in (("train", 12), ("val", 6)) for i in range(count)
+        f"{part}/{i}": [0, 1 + i % 3] for part, count in (("train", train), ("val", 6)) for i in range(count)
     }
-    root = write_folder(tmp_path / "mine", images, "background\ncat\ndog\ncow\n")
-    page = tmp_path / "page.md"
-    words = ("compare", "voc256.yaml", "--on", "folder", "--split", "cat,dog/cow")
-    words = (*words, "--methods", "finetune,mib")
-    tiny = ("model.backbone=tiny", "model.stages=null", "model.frozen_stages=0", "model.head=tiny")
-    tiny = (*tiny, "train.epochs=1", "train.epochs_next=1", "train.crop=32", "train.batch_size=4")
+    return write_folder(root, images, "background\ncat\ndog\ncow\n")
+
+
+def test_finished_runs_of_other_data_are_refused(segue, tmp_path):
+    one, other = animals(tmp_path / "one"), animals(tmp_path / "other", train=15)
+    words = (*FOLDER, "--out", tmp_path / "out", *TINY, "--methods")
+    assert segue(*words, "finetune", f"data.root={one}")[0] == 0
+    for methods in ("finetune", "finetune,mib"):
+        code, _, error = segue(*words, methods, f"data.root={other}")
+        assert code == 2 and "finetune-s0 was started on other images: step 0 had 8 and now has 10" in error
+        assert "name another folder with --out" in error and segue.runs == []
+    moved = one.rename(tmp_path / "moved")
+    assert segue(*words, "finetune", f"data.root={moved}")[0] == 0 and segue.runs == [], "the same images"
+
+
+def test_a_page_that_cannot_be_written_is_said_before_training(segue, tmp_path, planned):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "figures").write_text("")
+    for page in (tmp_path / "file" / "page.md", tmp_path / "page.md"):
+        code, _, error = segue(*HERE, "--methods", "mib", "--out", tmp_path / "out", "--page", page)
+        assert code == 2 and f"{page} cannot be written: {tmp_path / 'fi'}" in error and planned == []
+
+
+def test_methods_are_tested_on_the_same_images(segue, tmp_path, planned):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("methods: {mib: {eval.thin: 3, eval.samples: 1}}")
+    code, _, error = segue(*HERE, recipe, "--methods", "finetune,mib", "--out", tmp_path / "out")
+    assert code == 2 and "cannot stand in one table: eval.thin: 1 -> 3." in error and planned == []
+
+
+def test_shipped_recipe_runs_on_a_folder_of_ones_own(segue, tmp_path):
+    root, page, tiny = animals(tmp_path / "mine"), tmp_path / "page.md", TINY
+    words = (*FOLDER, "--methods", "finetune,mib")
     code, text, error = segue(*words, "--out", tmp_path / "out", "--page", page, *tiny, f"data.root={root}")
     assert (code, error) == (0, "") and "finetune" in text
     folder = "out/" + plain_name(["folder cat,dog/cow overlapped"])

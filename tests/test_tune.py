@@ -28,6 +28,14 @@ def recipe(tmp_path) -> Path:
     return path
 
 
+def test_a_choice_that_cannot_be_read_is_said_before_training(segue, tmp_path, recipe, planned):
+    choice = tmp_path / FOLDER / "choice.yaml"
+    choice.parent.mkdir(parents=True)
+    choice.write_text("{broken")
+    code, _, error = segue("tune", recipe, *HERE, "--out", tmp_path / "out", *TINY)
+    assert code == 2 and "choice.yaml" in error and planned == []
+
+
 def final_all(folder: Path) -> float:
     return step_scores(read_run(folder).steps[-1].matrix, 2).all
 

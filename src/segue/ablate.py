@@ -15,7 +15,15 @@ from segue.core.errors import UserError, suggest
 from segue.engine.folder import plain_name
 from segue.engine.progress import Display
 from segue.engine.recipe import complete, for_method, recipe_folder
-from segue.many_runs import check_page, command_line, run_missing, setting_text, started_runs, write_page
+from segue.many_runs import (
+    check_free,
+    check_page,
+    command_line,
+    run_missing,
+    setting_text,
+    started_runs,
+    write_page,
+)
 from segue.report import Ablation, ablation_page, ablation_table
 
 
@@ -40,6 +48,7 @@ def ablate(
 ) -> list[Ablation]:
     """Run the rows of some tables with seeds 0, 1, ...; rows that are the same experiment are run once."""
     console = console or Console()
+    check_free(words, {"train.seed": "every row has seeds 0, 1, ..., as many as --seeds says"})
     check_page(page)
     tables = {name: read_ablation(path) for name, path in _chosen(names).items()}
     plans = {

@@ -19,7 +19,7 @@ from segue.core.errors import UserError
 from segue.core.records import RunRecord, atomic_file, read_run, read_yaml
 from segue.engine.build import build_data
 from segue.engine.checkpoint import CheckpointStore
-from segue.engine.folder import check_folder, identity
+from segue.engine.folder import MAY_CHANGE, check_folder, check_images, identity
 from segue.engine.grid import Job, run_all
 from segue.engine.progress import Display
 from segue.engine.recipe import find_recipe
@@ -31,10 +31,13 @@ def run_missing(plan: Mapping[Path, RunConfig], out: Path, device: str, display:
     """Carry out the runs of a plan that are not finished yet. What fails does not take the others with it:
     it is returned."""
     missing = {place: recipe for place, recipe in plan.items() if not is_done(place, recipe)}
+    manifest_of = _Manifests(display)
+    done = {place: recipe for place, recipe in plan.items() if place not in missing}
+    _check_images(done, manifest_of, read_anyway=bool(missing))
     if not missing:
         return None
     pick_device(device)
-    jobs = _sharing_first_steps(missing, out, display)
+    jobs = _sharing_first_steps(missing, out, manifest_of)
     display.say(f"Runs to do: {len(jobs)}; done: {len(plan) - len(jobs)}. All are kept in {out}.")
     try:
         run_all(jobs, device, display, keep_going=True)
@@ -43,21 +46,42 @@ def run_missing(plan: Mapping[Path, RunConfig], out: Path, device: str, display:
     return None
 
 
-def _sharing_first_steps(missing: Mapping[Path, RunConfig], out: Path, display: Display) -> list[Job]:
-    """Jobs for these runs, each with a run whose step 0 it can take: one under `out`, or one of the others.
+class _Manifests:
+    """The images of a recipe's steps; the data is read once for all recipes that mean the same images."""
 
-    Reads the data of every run, so that bad data or a bad split is said before anything is trained.
-    """
-    manifests: dict[str, dict[str, Any]] = {}
-    wanted: dict[Path, FirstStep] = {}
-    for place, recipe in missing.items():
+    def __init__(self, display: Display) -> None:
+        self.display, self.found = display, dict[str, dict[str, Any]]()
+
+    def __call__(self, recipe: RunConfig) -> dict[str, Any]:
         plain = as_dict(recipe)
         offline = plugins.find("method", recipe.method.name).offline
         batches = plain["train"] | {"seed": None}  # of methods whose batches differ, each may be too small
         key = json.dumps([plain["scenario"], plain["data"], plain["eval"], batches, offline])
-        if key not in manifests:
-            manifests[key] = build_data(recipe, display).manifest()
-        wanted[place] = first_step(recipe, manifests[key])
+        if key not in self.found:
+            self.found[key] = build_data(recipe, self.display).manifest()
+        return self.found[key]
+
+
+def _check_images(done: Mapping[Path, RunConfig], manifest_of: _Manifests, read_anyway: bool) -> None:
+    """Finished runs, too, have to be of the images that are meant now; not where only records are kept."""
+    for place, recipe in done.items():
+        before = read_yaml(place / "recipe.yaml").get("data", {}).get("root")
+        moved = (
+            before is not None and Path(before).resolve() != Path(recipe.data.get("root", before)).resolve()
+        )
+        if (read_anyway or moved) and (place / "scenario.json").is_file():
+            try:
+                check_images(place, manifest_of(recipe))
+            except UserError as error:
+                raise UserError(f"{error} For other data name another folder with --out.") from error
+
+
+def _sharing_first_steps(missing: Mapping[Path, RunConfig], out: Path, manifest_of: _Manifests) -> list[Job]:
+    """Jobs for these runs, each with a run whose step 0 it can take: one under `out`, or one of the others.
+
+    Reads the data of every run, so that bad data or a bad split is said before anything is trained.
+    """
+    wanted = {place: first_step(recipe, manifest_of(recipe)) for place, recipe in missing.items()}
     donors = _first_steps(out, {recipe.method.name for recipe in missing.values()})
     # in each folder first those that gather state: others can start from them, but not the other way round
     folders = list(dict.fromkeys(place.parent for place in missing))
@@ -125,8 +149,12 @@ def check_words(words: Sequence[str], not_free: Mapping[str, str]) -> None:
             f"'{word}' belongs to one method, but settings apply to all methods here. Leave it out, or train"
             " that method alone: segue train."
         )
+    check_free(words, not_free)
+
+
+def check_free(words: Sequence[str], not_free: Mapping[str, str]) -> None:
     for key, reason in not_free.items():
-        if says(said, key):
+        if says(parse_overrides(words), key):
             raise UserError(f"'{key}' is not free here: {reason}.")
 
 
@@ -143,8 +171,9 @@ def check_scenarios(recipes: Mapping[str, RunConfig]) -> None:
     """Settings of a method's own may not lead it to other data than the others have."""
     first, *others = ((label, as_dict(recipe)) for label, recipe in recipes.items())
     for label, recipe in others:
-        for section in ("scenario", "data"):
-            if lines := differences(first[1][section], recipe[section], section):
+        for section in ("scenario", "data", "eval"):
+            lines = differences(first[1][section], recipe[section], section)
+            if lines := [line for line in lines if line.split(":")[0] not in MAY_CHANGE]:
                 raise UserError(f"{first[0]} and {label} cannot stand in one table: {'; '.join(lines)}.")
 
 
@@ -197,6 +226,10 @@ def check_page(page: Path | None) -> None:
     """Said before hours of training, not after."""
     if page is not None and page.exists() and not page.is_file():
         raise UserError(f"{page} is a folder: name the file to write, such as {page / 'page.md'}.")
+    for place in (page.parent, page.parent / "figures") if page is not None else ():
+        there = next(each for each in (place, *place.parents) if each.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            raise UserError(f"{page} cannot be written: {there} is no folder that you may write to.")
 
 
 def write_page(page: Path, text: str, display: Display) -> None:

@@ -77,13 +77,14 @@ def tune_methods(
     setting = setting_text(first)
     folder = out / plain_name([setting])
     display = Display(console)
+    stored = read_yaml(folder / CHOICE) if (folder / CHOICE).is_file() else {}
     plan = {place: config for name in asked for place, config in _plan(folder, name, recipes[name]).items()}
     failed = run_missing(plan, out, device, display)
     table = TuningTable(setting, first.scenario.hold_out, _trials(folder, asked))
     if table.finished:
         console.print(tuning_table(table))
     others = {name: each for name, each in listed.items() if name not in asked}
-    choice = _earlier_choice(folder, others, resolved) | table.choice
+    choice = _earlier_choice(stored, folder, others, resolved) | table.choice
     _write_choice(folder / CHOICE, {name: choice[name] for name in listed if name in choice}, display)
     if failed is not None:
         raise failed
@@ -190,11 +191,10 @@ def _trials(folder: Path, asked: Candidates) -> dict[str, Trials]:
 
 
 def _earlier_choice(
-    folder: Path, others: Candidates, resolved: Callable[..., dict[float, RunConfig]]
+    stored: Choice, folder: Path, others: Candidates, resolved: Callable[..., dict[float, RunConfig]]
 ) -> Choice:
     """Choices of earlier calls stay where their method is not asked for now, still has that value, and all
     its runs are finished and have the recipes of today."""
-    stored = read_yaml(folder / CHOICE) if (folder / CHOICE).is_file() else {}
     kept: Choice = {}
     for name, (key, values) in others.items():
         if stored.get(name) not in [{key: value} for value in values]:

@@ -253,6 +253,14 @@ def test_data_set_without_its_folder(tmp_path, command):
         (["train.accumulate=8"], ["train.accumulate=8 leaves a part of one image", "batches of 8 at step 0"]),
         (["train.batch_size=5", "train.accumulate=3"], ["train.accumulate=3 leaves a part of one image"]),
         (["data.train=1"], ["Step 0 has 1 training images", "it needs at least 2"]),
+        (
+            ["scenario.hold_out=0.999"],
+            ["Step 0 has 0 training images", "a smaller scenario.hold_out, or add"],
+        ),
+        (
+            ["scenario.hold_out=1.0e-9"],
+            ["No held-out image shows a class", "Hold out more: scenario.hold_out"],
+        ),
         (["data.test=1", "data.seed=1", "scenario.split=3/1,2"], ["No test image shows a class", "step 0"]),
         (["--device", "nonsense"], ["The device 'nonsense' cannot be used here"]),
         (["scenario.manifest=gone.json"], ["Cannot read the manifest gone.json"]),

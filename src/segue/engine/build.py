@@ -180,19 +180,22 @@ def step_problems(
     first_step: int = 0,
 ) -> list[str]:
     """Why steps with so many training and test images cannot be trained, if so."""
-    problems = []
+    problems, held_out = [], config.scenario.hold_out
     for step, (train, test) in list(zip(scenario, counts, strict=True))[first_step:]:
         names = ", ".join(scenario.classes.names[class_id] for class_id in step.new)
         if train < 2:
             problems.append(
                 f"Step {step.index} has {train} training images with its new classes ({names}) in mode"
-                f" '{scenario.mode}'; it needs at least 2. Choose another split or mode, or add images."
+                f" '{scenario.mode}'; it needs at least 2. Choose another split or mode"
+                f"{', a smaller scenario.hold_out' if held_out else ''}, or add images."
             )
         elif problem := _batch_problem(config, step, min(config.train.batch_size, train), group):
             problems.append(problem)
         if test == 0:
-            kind = "held-out" if config.scenario.hold_out else "test"
-            problems.append(f"No {kind} image shows a class that is known at step {step.index} ({names}).")
+            kind, remedy = ("held-out", " Hold out more: scenario.hold_out.") if held_out else ("test", "")
+            problems.append(
+                f"No {kind} image shows a class that is known at step {step.index} ({names}).{remedy}"
+            )
     return problems
 
 

@@ -161,15 +161,18 @@ def locked(folder: Path, patience: float = 15.0) -> Iterator[None]:
 def open_folder(folder: Path, config: RunConfig, manifest: dict[str, Any]) -> None:
     """Write recipe and manifest, or check that a run to be resumed still has the same images."""
     if (folder / "recipe.yaml").is_file() and (folder / "scenario.json").is_file():
-        stored = read_manifest(folder / "scenario.json")
-        if stored.get("hash") != manifest["hash"]:
-            raise UserError(
-                f"{folder} was started on other images: {_difference(stored, manifest)}. Start anew."
-            )
+        check_images(folder, manifest)
         return
     write_json(folder / "scenario.json", manifest)
     with atomic_file(folder / "recipe.yaml") as file:
         file.write(to_yaml(config).encode())
+
+
+def check_images(folder: Path, manifest: dict[str, Any]) -> None:
+    """Refuse a run that has trained on other images than these."""
+    stored = read_manifest(folder / "scenario.json")
+    if stored.get("hash") != manifest["hash"]:
+        raise UserError(f"{folder} was started on other images: {_difference(stored, manifest)}. Start anew.")
 
 
 def _difference(stored: dict[str, Any], found: dict[str, Any]) -> str:

@@ -8,10 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from segue.core.config import Count, NonNegative, Positive
+from segue.core.config import NonNegative, Positive
 from segue.losses.features import AdForm, AdNorm
 from segue.losses.pixel import GammaReading
 from segue.models.caf import LayerConfig
+
+Places = Annotated[int, Field(ge=1, le=1_000_000)]
+"""how many places of feature maps are kept: hundreds of numbers each"""
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,9 @@ class RehearsalConfig:
 
     weight: NonNegative = 1.0
     """weight of their cross-entropy; 0: none are kept"""
-    per_class: Count = 64
+    per_class: Places = 64
     """places of feature maps that are kept of each class"""
-    background: Count = 1024
+    background: Places = 1024
     """places of background, all of step 0"""
 
 
