@@ -33,7 +33,7 @@ slow: $(STAMP)
 results: $(STAMP)
 	@$(BIN)/segue ablate all --on scenes --seeds 3 --out results/ablations --page docs/results-scenes.md
 	@$(BIN)/segue compare --on scenes --split 4-2 --seeds 3 --out results/compare --page docs/results-methods.md
-	@$(BIN)/segue tune voc256.yaml --on voc --split 15-1 --methods mib,caf --out results/voc256/tuning \
+	@$(BIN)/segue tune voc256.yaml --on voc --split 15-1 --out results/voc256/tuning \
 		--page docs/results-voc256-tuning.md data.root=data/voc256 model.weights=weights/mobilenetv2_100.safetensors
 
 bench: $(STAMP)

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from segue.ablate import ablate
 from segue.compare import compare_methods
+from segue.core import plugins
 from segue.core.config import differences, read_back
 from segue.core.metrics import RunScores, run_scores
 from segue.core.records import read_run, read_yaml
@@ -103,11 +104,14 @@ def test_page_of_tuning_is_made_from_the_records(tmp_path: Path, monkeypatch: py
     words = ["data.root=data/voc256", "model.weights=weights/mobilenetv2_100.safetensors"]
     tuned = read_yaml(folder / "voc-15-1-overlapped" / "choice.yaml")
     page, quiet = tmp_path / "page.md", Console(file=io.StringIO())
-    given = recipe, list(tuned), "voc", "15-1"
+    given = recipe, ["all"], "voc", "15-1"
     tune_methods(*given, words=words, out=folder, page=page, console=quiet)
     stored = (ROOT / "docs" / "results-voc256-tuning.md").read_text(encoding="utf-8")
     assert page.read_text(encoding="utf-8") == stored
-    assert read_yaml(recipe)["methods"] == tuned
+    assert read_yaml(recipe)["methods"] == tuned and set(tuned) == {*plugins.names("method")} - {
+        "finetune",
+        "joint",
+    }
 
 
 def test_method_in_the_docs_keeps_the_contract(tmp_path: Path) -> None:
