@@ -30,11 +30,15 @@ test: $(STAMP)
 slow: $(STAMP)
 	@$(BIN)/python -m pytest -m slow
 
+VOC256 := data.root=data/voc256 model.weights=weights/mobilenetv2_100.safetensors
+
 results: $(STAMP)
 	@$(BIN)/segue ablate all --on scenes --seeds 3 --out results/ablations --page docs/results-scenes.md
 	@$(BIN)/segue compare --on scenes --split 4-2 --seeds 3 --out results/compare --page docs/results-methods.md
+	@$(BIN)/segue compare voc256.yaml --on voc --split 15-1 --methods finetune,lwf,ilt,mib,sdr,plop,incseg,ssul,dft,caf --seeds 1 \
+		--out results/voc256/compare --page docs/results-voc256.md $(VOC256)
 	@$(BIN)/segue tune voc256.yaml --on voc --split 15-1 --out results/voc256/tuning \
-		--page docs/results-voc256-tuning.md data.root=data/voc256 model.weights=weights/mobilenetv2_100.safetensors
+		--page docs/results-voc256-tuning.md $(VOC256)
 
 bench: $(STAMP)
 	@$(BIN)/segue bench losses --save results/bench-losses.json

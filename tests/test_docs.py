@@ -3,8 +3,10 @@
 import io
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import pytest
 from own_folder import write_pair
@@ -17,7 +19,9 @@ from segue.core.config import differences, read_back
 from segue.core.metrics import RunScores, run_scores
 from segue.core.records import read_run, read_yaml
 from segue.engine.recipe import complete, find_recipe, resolve
-from segue.report import markdown_tables
+from segue.report import MethodTable, markdown_tables
+from segue.report.markdown import sheet_markdown
+from segue.report.methods import methods_sheet
 from segue.report.performance import SECTIONS, performance_page
 from segue.testing import check_method
 from segue.tune import tune_methods
@@ -80,20 +84,62 @@ def test_page_of_ablations_is_made_from_the_records(tmp_path: Path, monkeypatch:
     )
 
 
-def test_page_of_methods_is_made_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[MethodTable]]:
+    """Tables from stored records; nothing is run. With the name of a page: it is the one in the docs."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("segue.many_runs.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}"))
-    page, quiet = tmp_path / "results-methods.md", Console(file=io.StringIO())
-    out = Path("results/compare")
-    (table,) = compare_methods(["all"], "scenes", ["4-2"], seeds=3, out=out, page=page, console=quiet)
+
+    def tables(*given: Any, page: str | None = None, **options: Any) -> list[MethodTable]:
+        place, quiet = tmp_path / page if page else None, Console(file=io.StringIO())
+        found = compare_methods(*given, page=place, console=quiet, **options)
+        if place is None:
+            return found
+        text = place.read_text(encoding="utf-8")
+        assert text == (ROOT / "docs" / place.name).read_text(encoding="utf-8")
+        made, kept = (
+            {
+                path.name: path.read_text(encoding="utf-8")
+                for path in (folder / "figures").glob(f"{place.stem}-*")
+            }
+            for folder in (tmp_path, ROOT / "docs")
+        )
+        assert made == kept and sorted(made) == sorted(re.findall(r"]\(figures/(.*?)\)", text))
+        return found
+
+    return tables
+
+
+def test_page_of_methods_is_made_from_the_records(compared) -> None:
+    given = ["all"], "scenes", ["4-2"]
+    (table,) = compared(*given, seeds=3, out=Path("results/compare"), page="results-methods.md")
     assert len(table.entries) == 15
-    text = page.read_text(encoding="utf-8")
-    assert text == (ROOT / "docs" / page.name).read_text(encoding="utf-8")
-    made, kept = (
-        {path.name: path.read_text(encoding="utf-8") for path in (folder / "figures").glob(f"{page.stem}-*")}
-        for folder in (tmp_path, ROOT / "docs")
-    )
-    assert made == kept and sorted(made) == sorted(re.findall(r"]\(figures/(.*?)\)", text))
+
+
+VOC256 = {
+    "words": ["data.root=data/voc256", "model.weights=weights/mobilenetv2_100.safetensors"],
+    "recipe": find_recipe("voc256.yaml"),
+    "out": Path("results/voc256/compare"),
+}
+
+
+def test_page_of_voc256_is_made_from_the_records(compared) -> None:
+    command = re.search(r"--methods (\S+) --seeds 1", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    (table,) = compared(command[1].split(","), "voc", ["15-1"], page="results-voc256.md", **VOC256)
+    final = {name: table.ours(name)[2].mean for name in table.entries}
+    assert max((name for name in final if name != "joint"), key=final.get) == "caf"
+    balanced = {name: table.others(name)[2].mean for name in table.entries}
+    assert max((name for name in balanced if name != "joint"), key=balanced.get) == "caf"
+
+
+def test_seeds_of_voc256_in_the_readme_are_those_of_the_records(compared) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"<!-- results:voc256 -->\n(.*?)<!-- /results:voc256 -->", text, re.S)
+    tables = compared(["mib", "caf"], "voc", ["15-1", "15-5"], seeds=3, **VOC256)
+    shown = "\n\n".join(sheet_markdown(methods_sheet(table)).strip() for table in tables)
+    assert block is not None and block[1].strip() == shown
+    gain = {table.setting: table.ours("caf")[2].mean - table.ours("mib")[2].mean for table in tables}
+    assert gain["voc 15-1 overlapped"] >= 3 and gain["voc 15-5 overlapped"] >= 0
 
 
 def test_page_of_tuning_is_made_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
