@@ -29,7 +29,7 @@ def short(method: str | Path, *words: str, split: str = "2-1") -> RunConfig:
 
 def planned(plan: dict[Path, RunConfig], out: Path) -> dict[str, str | None]:
     """Which run each takes its step 0 from, in the order in which they are done."""
-    jobs = many_runs._sharing_first_steps(plan, out, QUIET)
+    jobs = many_runs._sharing_first_steps(plan, out, many_runs._Manifests(QUIET))
     return {job.folder.name: job.start and job.start.name for job in jobs}
 
 
