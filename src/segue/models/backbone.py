@@ -154,11 +154,11 @@ def _create(name: str, stride: int, pretrained: bool, stages: int | None) -> nn.
     """timm's feature extractor with the first so many stages, or all."""
     import timm
 
-    wanted = {"out_indices": tuple(range(stages))} if stages else {}
+    wanted: dict[str, Any] = {"out_indices": tuple(range(stages))} if stages else {}
+    if stride != 32:  # 32 is what backbones have by themselves; some take no such argument
+        wanted["output_stride"] = stride
     try:
-        return timm.create_model(
-            name, features_only=True, output_stride=stride, pretrained=pretrained, **wanted
-        )
+        return timm.create_model(name, features_only=True, pretrained=pretrained, **wanted)
     except OSError as error:
         reason = str(error).rstrip(".")
         raise UserError(
