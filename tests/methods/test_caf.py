@@ -563,7 +563,12 @@ def test_rehearsal_holds_the_classifier_to_what_was_kept() -> None:
         for (name, _), gradient in zip(method.model.named_parameters(), gradients, strict=True)
         if gradient is not None
     }
-    assert moved == {name for name, _ in method.model.named_parameters() if name.startswith("classifier.")}
+    assert "classifier.parts.0.weight" in moved and any(name.startswith("backbone.") for name in moved)
+    pure = made.batch(second, 0, label=0)  # no new class: what is kept teaches the classifier alone
+    kept = torch.autograd.grad(
+        method.losses(pure)["rehearsal"], list(method.model.backbone.parameters()), allow_unused=True
+    )
+    assert all(gradient is None or not gradient.any() for gradient in kept)
 
 
 def test_memory_fills_at_the_end_of_a_step_and_is_part_of_the_state() -> None:
@@ -588,3 +593,75 @@ def test_memory_fills_at_the_end_of_a_step_and_is_part_of_the_state() -> None:
 def test_without_rehearsal_nothing_is_kept() -> None:
     _, method, _, _ = step_one()
     assert method.memory is None and not [name for name in method.state_dict() if "memory" in name]
+
+
+# The layer as an addition to a bare network, and the weight of the distillation
+
+ADDED = {"layer_since": 1}
+
+
+@pytest.mark.parametrize("variant", LAYERED)
+def test_layer_of_step_one_joins_a_bare_network(variant: str) -> None:
+    made = bench(variant, ADDED)
+    method = made.method()
+    first, second, third = made.scenario.steps[:3]
+    session = made.begin(method, first)
+    made.train(session, first, range(2))
+    assert method.model.fusion is None and CAF.first_step(made.params) == {}
+    made.finish(session, first)
+    session = made.begin(method, second)
+    assert method.model.fusion is not None and method.teacher.model.fusion is None
+    before = {name: value.clone() for name, value in method.model.fusion.state_dict().items()}
+    made.train(session, second, range(3))
+    after = method.model.fusion.state_dict()
+    assert any(not torch.equal(value, after[name]) for name, value in before.items()), "it is trained"
+    made.finish(session, second)
+    layer = method.model.fusion
+    made.begin(method, third)
+    assert method.model.fusion is layer and method.teacher.model.fusion is not None, "it is added once"
+
+
+def test_default_layer_changes_nothing_when_it_is_added() -> None:
+    made = bench(over=ADDED)
+    method = made.method()
+    first, second = made.scenario.steps[:2]
+    session = made.begin(method, first)
+    made.train(session, first, range(2))
+    made.finish(session, first)
+    images = made.batch(second, 0).images
+    with torch.no_grad():
+        before = method.model.eval()(images).features["h"]
+        made.begin(method, second)
+        old = method.teacher(images).features["z"]
+        method.model.eval()
+        torch.testing.assert_close(method.model(images).features["h"], before)
+        torch.testing.assert_close(method.model(images, old).features["h"], before)
+
+
+def test_step_zero_with_a_layer_is_its_own() -> None:
+    assert "layer" in CAF.first_step(bench(over={"layer_since": 0}).params)
+    assert CAF.first_step(bench(over={"layer": NO_LAYER}).params) == {}
+
+
+@pytest.mark.parametrize(
+    ("norm", "old", "new", "expected"),
+    [
+        ("growth", 15, 1, 3 * 16 * 4.0),
+        ("growth", 15, 5, 3 * 16 * 2.0),
+        ("growth", 2, 2, 3 * 3 * 2**0.5),
+        ("channels", 15, 5, 3.0),
+    ],
+)
+def test_weight_of_the_distillation(norm: str, old: int, new: int, expected: float) -> None:
+    method = bench(over={"kd_norm": norm, "kd_weight": 3.0}).method()
+    method.step = Step(1, tuple(range(old + 1, old + new + 1)), tuple(range(1, old + 1)))
+    assert method.distillation_weight == pytest.approx(expected)
+
+
+def test_distillation_of_the_default_is_a_sum_over_channels() -> None:
+    made, method, _, step = step_one(over={"kd_norm": "growth", "kd_weight": 1.0, "modality_dropout": 1.0})
+    batch = made.batch(step, 0)
+    out, old = method.model(batch.images), method.teacher(batch.images)
+    mean = unbiased_distillation(out.logits, old.logits, size=batch.labels.shape[-2:])
+    whole = mean * step.num_old * (len(step.seen) / len(step.new)) ** 0.5
+    torch.testing.assert_close(method.losses(batch)["kd"], whole)

@@ -21,8 +21,8 @@ from segue.engine.run import run
 
 GOLDEN = Path(__file__).parent / "golden"
 CAF = [
-    *("variant=segue", "kd_weight=10.0", "balanced=false", "gamma=ratio", "gamma_max=1.0", "ad_weight=1.0"),
-    *("old_features=raw", "modality_dropout=0.5"),
+    *("variant=segue", "kd_weight=10.0", "kd_norm=channels", "balanced=false", "gamma=ratio"),
+    *("gamma_max=1.0", "ad_weight=1.0", "layer_since=0", "old_features=raw", "modality_dropout=0.5"),
     *("layer.projection=true", "layer.fusion=true", "layer.attention=true", "layer.carrier=v"),
     *("layer.residual=true", "layer.scaled=true", "layer.output=conv", "layer.bottleneck=2"),
     *("layer.pool=before", "layer.start=new", "layer.channel=excitation", "layer.spatial=contrast"),
@@ -49,6 +49,7 @@ PARAMS: dict[str, list[str]] = {
     "ssul": ["confidence=0.7", "saliency=null", *MEMORY],
     "caf": CAF,
     "caf-rehearsal": [*CAF, "rehearsal.weight=1.0"],
+    "caf-growth": [*CAF, "kd_weight=1.0", "kd_norm=growth", "layer_since=1"],
     "caf-paper": [
         *(*CAF_1000, "variant=paper", "balanced=true", "gamma=literal", "gamma_max=null"),
         *("layer.output=none", "layer.pool=none", "layer.channel=linear", "layer.spatial=linear"),
@@ -100,7 +101,7 @@ def keys(params: Mapping[str, Any], where: str = "") -> Iterator[str]:
 
 
 def test_every_method_and_variant_has_golden_losses():
-    expected = {*plugins.names("method"), "caf-rehearsal"}
+    expected = {*plugins.names("method"), "caf-rehearsal", "caf-growth"}
     for method in plugins.names("method"):
         others = [
             name for name in plugins.find("method", method).variants if PARAMS[method][0] != f"variant={name}"

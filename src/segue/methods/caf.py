@@ -55,7 +55,7 @@ class CAF(Method):
     def __init__(self, config: Config, model: Segmenter) -> None:
         super().__init__(config, model)
         widths = {"z": model.backbone.channels[-1], "h": model.classifier.in_channels}
-        if config.layer.enabled:
+        if config.layer.enabled and config.layer_since == 0:
             model.fusion = CafLayer(widths["z"], config.layer)
         self.memory: FeatureMemory | None = None
         if config.rehearsal.weight:
@@ -66,10 +66,14 @@ class CAF(Method):
 
     @classmethod
     def first_step(cls, config: Config) -> dict[str, Any]:
-        return {"layer": asdict(config.layer)} if config.layer.enabled else {}
+        has_layer = config.layer.enabled and config.layer_since == 0
+        return {"layer": asdict(config.layer)} if has_layer else {}
 
     def grow(self, step: Step) -> None:
         super().grow(step)
+        if self.config.layer.enabled and step.index == self.config.layer_since == 1:
+            layer = CafLayer(self.model.backbone.channels[-1], self.config.layer)
+            self.model.fusion = layer.to(self.model.mean.device)
         if self.memory is not None:
             self.memory.grow(step)
         if not step.first:
@@ -94,7 +98,7 @@ class CAF(Method):
         if config.kd_weight:
             given = out.logits, old.logits, batch.labels, self.step.num_old
             labelled, distilled = incremental_losses(*given, self.background_weight(old.logits))
-            terms = {"ce": labelled, "kd": config.kd_weight * distilled}
+            terms = {"ce": labelled, "kd": self.distillation_weight * distilled}
         else:
             terms = {"ce": unbiased_cross_entropy(out.logits, batch.labels, self.step.num_old)}
         if config.ad_weight:
@@ -110,6 +114,18 @@ class CAF(Method):
             return None
         skips = torch.rand((), generator=self.generator).item() < self.config.modality_dropout
         return None if skips else old.features[TEACHER_Z[self.config.old_features]]
+
+    @property
+    def distillation_weight(self) -> float:
+        """lambda_D for the mean over old channels, which is what the losses give.
+
+        With `growth` it counts as much as the cross-entropy, and more the fewer of the classes are new: a
+        weight that fits few old channels then fits many, and one new class as well as five.
+        """
+        weight, step = self.config.kd_weight, self.step
+        if self.config.kd_norm == "channels":
+            return weight
+        return weight * step.num_old * math.sqrt(len(step.seen) / len(step.new))
 
     def background_weight(self, old_logits: Tensor) -> Tensor | None:
         """gamma (eq. 11), bounded by choice: an image full of foreground gives a weight of thousands."""

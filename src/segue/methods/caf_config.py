@@ -55,8 +55,10 @@ class RehearsalConfig:
 class Config:
     variant: Literal["segue", "paper", "official", "official_head"] = "segue"
     """named set of choices that the fields below start from"""
-    kd_weight: NonNegative = 100.0
+    kd_weight: NonNegative = 1.0
     """lambda_D: weight of the distillation of outputs"""
+    kd_norm: Literal["growth", "channels"] = "growth"
+    """its sum over old channels (eq. 12) times sqrt(seen / new classes), or divided by the old channels"""
     balanced: bool = False
     """its background term is weighted by gamma (eq. 12)"""
     gamma: GammaReading = "ratio"
@@ -67,6 +69,8 @@ class Config:
     """lambda_AD: weight of the attentive distillation"""
     ad: AdConfig = field(default_factory=AdConfig)
     layer: LayerConfig = field(default_factory=LayerConfig)
+    layer_since: Literal[0, 1] = 1
+    """the step that brings the layer; 1: step 0 is the bare network's, such as a model in use already"""
     old_features: Literal["raw", "fused"] = "raw"
     """what the layer gets of the teacher: z before or after the teacher's own layer"""
     rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
@@ -74,7 +78,7 @@ class Config:
     """share of iterations in which the layer does without the old features, as it will at test time"""
 
 
-PUBLISHED = {"kd_weight": 10.0, "rehearsal": {"weight": 0.0}}
+PUBLISHED = {"kd_weight": 10.0, "kd_norm": "channels", "layer_since": 0, "rehearsal": {"weight": 0.0}}
 NO_LAYER = {"projection": False, "fusion": False, "attention": False}
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "segue": {},

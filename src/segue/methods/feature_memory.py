@@ -74,7 +74,7 @@ class FeatureMemory(nn.Module):
         kept = F.cross_entropy(logits_MK, self.labels, ignore_index=EMPTY, reduction="sum")
         labels_Bhw = labels_of_map(labels_BHW, h_BFhw)
         labels_Bhw = labels_Bhw.where((step.num_old <= labels_Bhw) & (labels_Bhw < step.num_channels), EMPTY)
-        given = classifier(h_BFhw.detach()).float(), labels_Bhw
+        given = classifier(h_BFhw).float(), labels_Bhw
         losses_Bhw = F.cross_entropy(*given, ignore_index=EMPTY, reduction="none")
         counts_B = (labels_Bhw != EMPTY).sum((1, 2)).clamp_min(1)
         new = (losses_Bhw.sum((1, 2)) / counts_B).mean()
