@@ -18,7 +18,6 @@ from segue.core.ablation import Row, read_ablation
 from segue.core.config import as_dict, validate
 from segue.core.errors import UserError
 from segue.core.records import read_run
-from segue.core.scenario import Step
 from segue.engine import grid
 from segue.engine.progress import Display
 from segue.engine.run import run
@@ -52,8 +51,6 @@ def test_every_row_resolves_and_builds(table, index, dataset):
     kind = plugins.find("method", config.method.name)
     with torch.device("meta"):
         method = kind(validate(kind.Config, config.method.params, "method.params"), Segmenter(config.model))
-        for step in (Step(0, (1, 2)), Step(1, (3,), (1, 2))):
-            method.grow(step)
     layer = config.method.params["layer"]
     assert (method.model.fusion is not None) is any(
         layer[name] for name in ("projection", "fusion", "attention")

@@ -141,8 +141,9 @@ def test_step_0_of_another_run_is_as_good_as_ones_own(method: str, donor, tmp_pa
         ("variant=official",),
         ("variant=official_head",),
         ("layer={projection: false, fusion: false, attention: false}", "ad.excitation=trained"),
+        ("layer_since=1", "modality_dropout=0.0"),
     ],
-    ids=["paper", "official", "official_head", "no layer"],
+    ids=["paper", "official", "official_head", "no layer", "layer added later"],
 )
 def test_variants_of_caf(words: tuple[str, ...], donor, tmp_path: Path) -> None:
     words = tuple(f"method.params.{word}" for word in words)

@@ -7,9 +7,11 @@ from segue.core import plugins
 from segue.testing import Bench
 
 
-@pytest.mark.parametrize("name", plugins.names("method"))
-def test_growth_stays_on_the_device(name: str) -> None:
-    bench = Bench(plugins.find("method", name), {})
+@pytest.mark.parametrize(
+    ("name", "params"), [*((name, {}) for name in plugins.names("method")), ("caf", {"layer_since": 1})]
+)
+def test_growth_stays_on_the_device(name: str, params: dict) -> None:
+    bench = Bench(plugins.find("method", name), params)
     method = bench.method().to("meta")
     for step in bench.scenario:
         method.grow(step)

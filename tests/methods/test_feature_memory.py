@@ -127,7 +127,7 @@ def test_loss_is_the_cross_entropy_of_what_is_kept_and_of_new_classes_in_the_bat
     labels[1] = labels[1].where(labels[1] != 4, 5)
     labels[1, 0] = 4
     labels[2] = 0  # no new class
-    found = memory.loss(classifier, h, labels, NEXT)
+    found = memory.loss(classifier, classifier(h), labels, NEXT)
 
     def entropy(features: Tensor, labels: Tensor) -> Tensor:
         logits = features @ classifier.weight[:, :, 0, 0].T + classifier.bias
@@ -151,9 +151,10 @@ def test_loss_is_the_cross_entropy_of_what_is_kept_and_of_new_classes_in_the_bat
 
 def test_loss_of_a_batch_is_the_mean_over_its_images() -> None:
     memory, classifier = filled(), nn.Conv2d(CHANNELS, 6, 1)
-    h, labels = torch.randn(4, CHANNELS, SIZE, SIZE), torch.randint(0, 6, (4, 8, 8))
-    whole = memory.loss(classifier, h, labels, NEXT)
-    parts = [memory.loss(classifier, *each, NEXT) for each in zip(h.split(1), labels.split(1), strict=True)]
+    logits, labels = torch.randn(4, 6, SIZE, SIZE), torch.randint(0, 6, (4, 8, 8))
+    whole = memory.loss(classifier, logits, labels, NEXT)
+    pairs = zip(logits.split(1), labels.split(1), strict=True)
+    parts = [memory.loss(classifier, *each, NEXT) for each in pairs]
     torch.testing.assert_close(whole, torch.stack(parts).mean())
 
 
@@ -161,5 +162,5 @@ def test_loss_of_nothing_is_nothing() -> None:
     memory = FeatureMemory(CHANNELS, 0, 0)
     memory.grow(FIRST)
     memory.grow(NEXT)
-    given = torch.randn(2, CHANNELS, SIZE, SIZE), torch.full((2, 8, 8), 4)
+    given = torch.randn(2, 6, SIZE, SIZE), torch.full((2, 8, 8), 4)
     assert memory.loss(nn.Conv2d(CHANNELS, 6, 1), *given, NEXT) == 0

@@ -233,6 +233,20 @@ def test_weights_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch) -> None
         build_backbone(ModelConfig(backbone="test_resnet", pretrained=True))
 
 
+def test_backbone_that_takes_no_stride_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = timm.create_model
+
+    def without_stride(name: str, **options: object) -> nn.Module:
+        if "output_stride" in options:
+            raise TypeError("unexpected keyword argument 'output_stride'")
+        return create(name, **options)
+
+    monkeypatch.setattr(timm, "create_model", without_stride)
+    assert build_backbone(ModelConfig(backbone="test_resnet", output_stride=32)).channels
+    with pytest.raises(UserError, match="cannot give feature maps at output stride 16"):
+        build_backbone(ModelConfig(backbone="test_resnet", output_stride=16))
+
+
 def test_maps_with_channels_last_are_refused() -> None:
     with pytest.raises(UserError, match="NHWC"):
         build_backbone(ModelConfig(backbone="swin_tiny_patch4_window7_224", output_stride=32))

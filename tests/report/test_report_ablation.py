@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -124,3 +125,23 @@ def test_page_and_terminal_show_the_same_numbers(make):
         assert f"{name} {numbers}" in " ".join(capture.get().split())
         assert f"| {name} | {numbers.replace(' ', ' | ')} |" in page
     assert page.startswith("# Ablations\n") and "`segue ablate parts`" in page and page.endswith("\n")
+
+
+def test_images_that_are_no_test_images_are_named(make):
+    found = make(("a", None, [40]), ("b", None, [50]))
+    assert ablation_sheet(found).caption[0].startswith("Ours: shapes 1-1 overlapped, one seed")
+    held = [
+        tuple(
+            dataclasses.replace(
+                run,
+                steps=tuple(
+                    dataclasses.replace(step, policy=step.policy | {"tested": "held-out 0.2"})
+                    for step in run.steps
+                ),
+            )
+            for run in runs
+        )
+        for runs in found.runs
+    ]
+    caption = ablation_sheet(dataclasses.replace(found, runs=tuple(held))).caption[0]
+    assert caption.startswith("Ours: shapes 1-1 overlapped, on held-out 0.2, one seed")

@@ -55,7 +55,7 @@ class CAF(Method):
     def __init__(self, config: Config, model: Segmenter) -> None:
         super().__init__(config, model)
         widths = {"z": model.backbone.channels[-1], "h": model.classifier.in_channels}
-        if config.layer.enabled and config.layer_since == 0:
+        if config.layered_start:
             model.fusion = CafLayer(widths["z"], config.layer)
         self.memory: FeatureMemory | None = None
         if config.rehearsal.weight:
@@ -66,8 +66,7 @@ class CAF(Method):
 
     @classmethod
     def first_step(cls, config: Config) -> dict[str, Any]:
-        has_layer = config.layer.enabled and config.layer_since == 0
-        return {"layer": asdict(config.layer)} if has_layer else {}
+        return {"layer": asdict(config.layer)} if config.layered_start else {}
 
     def grow(self, step: Step) -> None:
         super().grow(step)
@@ -104,7 +103,7 @@ class CAF(Method):
         if config.ad_weight:
             terms["ad"] = config.ad_weight * self.feature_distance(out, old)
         if self.memory is not None:
-            given = self.model.classifier, out.features["h"], batch.labels, self.step
+            given = self.model.classifier, out.logits, batch.labels, self.step
             terms["rehearsal"] = config.rehearsal.weight * self.memory.loss(*given)
         return terms
 

@@ -41,7 +41,8 @@ class AdConfig:
 
 @dataclass(frozen=True)
 class RehearsalConfig:
-    """The classifier's rehearsal of features that earlier steps have left (not in the paper)."""
+    """Features that earlier steps have left, rehearsed by the classifier beside new classes of the batch, which
+    teach the network too (not in the paper)."""
 
     weight: NonNegative = 1.0
     """weight of their cross-entropy; 0: none are kept"""
@@ -58,7 +59,7 @@ class Config:
     kd_weight: NonNegative = 1.0
     """lambda_D: weight of the distillation of outputs"""
     kd_norm: Literal["growth", "channels"] = "growth"
-    """its sum over old channels (eq. 12) times sqrt(seen / new classes), or divided by the old channels"""
+    """its sum over old channels (eq. 9) times sqrt(seen / new classes), or divided by the old channels"""
     balanced: bool = False
     """its background term is weighted by gamma (eq. 12)"""
     gamma: GammaReading = "ratio"
@@ -69,16 +70,21 @@ class Config:
     """lambda_AD: weight of the attentive distillation"""
     ad: AdConfig = field(default_factory=AdConfig)
     layer: LayerConfig = field(default_factory=LayerConfig)
-    layer_since: Literal[0, 1] = 1
-    """the step that brings the layer; 1: step 0 is the bare network's, such as a model in use already"""
+    layer_since: Literal[0, 1] = 0
+    """the step that brings the layer; 1: step 0 is the bare network's, as that of other methods (--from)"""
     old_features: Literal["raw", "fused"] = "raw"
     """what the layer gets of the teacher: z before or after the teacher's own layer"""
     rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
     modality_dropout: Annotated[float, Field(ge=0, le=1)] = 0.5
     """share of iterations in which the layer does without the old features, as it will at test time"""
 
+    @property
+    def layered_start(self) -> bool:
+        """Whether step 0 is trained with the layer."""
+        return self.layer.enabled and self.layer_since == 0
 
-PUBLISHED = {"kd_weight": 10.0, "kd_norm": "channels", "layer_since": 0, "rehearsal": {"weight": 0.0}}
+
+PUBLISHED = {"kd_weight": 10.0, "kd_norm": "channels", "rehearsal": {"weight": 0.0}}
 NO_LAYER = {"projection": False, "fusion": False, "attention": False}
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "segue": {},

@@ -3,7 +3,7 @@
 A step shows new classes only in their own surroundings; nothing in it says that they are not to be seen
 elsewhere. Places of earlier steps' feature maps do: a few numbers each, and no images.
 
-Shapes: B batch, F channels of the head's map h, h x w, M places that are kept, N places to choose from.
+Shapes: B batch, K channels, F channels of the head's map h, h x w, M places that are kept, N places to choose from.
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ class FeatureMemory(nn.Module):
         filled = slice(len(self.labels) - room, len(self.labels) - room + len(kept.labels_N))
         self.features[filled], self.labels[filled] = kept.features_NF, kept.labels_N
 
-    def loss(self, classifier: nn.Module, h_BFhw: Tensor, labels_BHW: Tensor, step: Step) -> Tensor:
+    def loss(self, classifier: nn.Module, logits_BKhw: Tensor, labels_BHW: Tensor, step: Step) -> Tensor:
         """Mean cross-entropy of the classifier on what is kept and, beside it, on new classes in the batch.
 
-        Without these the memory would say of every place that it is not new. They count as if `per_class`
-        places of each new class were kept; images count alike, so that a batch may be split.
+        Without these the memory would say of every place that it is not new; they teach the network too.
+        They count as if `per_class` places of each new class were kept; images count alike, so that a batch
+        may be split.
         """
         logits_MK = classifier(self.features[:, :, None, None])[:, :, 0, 0].float()
         kept = F.cross_entropy(logits_MK, self.labels, ignore_index=EMPTY, reduction="sum")
-        labels_Bhw = labels_of_map(labels_BHW, h_BFhw)
+        labels_Bhw = labels_of_map(labels_BHW, logits_BKhw)
         labels_Bhw = labels_Bhw.where((step.num_old <= labels_Bhw) & (labels_Bhw < step.num_channels), EMPTY)
-        given = classifier(h_BFhw).float(), labels_Bhw
-        losses_Bhw = F.cross_entropy(*given, ignore_index=EMPTY, reduction="none")
+        losses_Bhw = F.cross_entropy(logits_BKhw.float(), labels_Bhw, ignore_index=EMPTY, reduction="none")
         counts_B = (labels_Bhw != EMPTY).sum((1, 2)).clamp_min(1)
         new = (losses_Bhw.sum((1, 2)) / counts_B).mean()
         room = self.per_class * len(step.new)

@@ -39,6 +39,13 @@ class Ablation:
         ]
         return tuple(stat(100 * getattr(final, name) for final in finals) for name in SCORES)
 
+    @property
+    def tested(self) -> str:
+        """On which images, if not simply on the test images."""
+        usual = "the test images"
+        found = {run.steps[-1].policy.get("tested", usual) for runs in self.runs for run in runs if run.steps}
+        return "" if found == {usual} else " and ".join(sorted(found))
+
     def paper(self, row: int) -> tuple[Stat, ...]:
         where = self.table.paper_setting(self.setting)
         return tuple(map(Stat, self.table.rows[row].paper.get(where, (math.nan,) * 3)))
@@ -66,7 +73,8 @@ def ablation_sheet(ablation: Ablation) -> Sheet:
     for index, row in enumerate(ablation.table.rows):
         rows.append((row.name, ablation.ours(index) + ablation.paper(index) * has_paper))
     seeds = f"mean ± standard deviation of {count} seeds" if count > 1 else "one seed"
-    caption = [f"Ours: {ablation.setting}, {seeds}, mean IoU in percent without background."]
+    where_ours = f"{ablation.setting}, on {ablation.tested}" if ablation.tested else ablation.setting
+    caption = [f"Ours: {where_ours}, {seeds}, mean IoU in percent without background."]
     if failed:
         caption.append(f"Not all runs are finished: {', '.join(failed)}.")
     if has_paper:
