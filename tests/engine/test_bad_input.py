@@ -234,6 +234,10 @@ def test_data_set_without_its_folder(tmp_path, command):
         (["model.backbone=resnet1O1"], ["There is no backbone 'resnet1O1'", "Did you mean 'resnet101'?"]),
         (["model.output_stride=16"], ["tiny has output stride 8"]),
         (["model.frozen_stages=9"], ["model.frozen_stages is 9, but the backbone has 4 stages"]),
+        (
+            ["model.backbone=test_resnet", "model.output_stride=32", "model.frozen_stages=1"],
+            ["model.frozen_stages=1 would freeze a network that has learned nothing", "model.weights=FILE"],
+        ),
         (["optim.learning_rate=0.1"], ["Unknown key 'optim.learning_rate'"]),
         (["optim.lr_nxt=0.1"], ["Unknown key 'optim.lr_nxt'", "Did you mean 'lr_next'?"]),
         (["trian.epochs=2"], ["Unknown key 'trian'", "Did you mean 'train'?"]),

@@ -240,6 +240,14 @@ def build_method(config: RunConfig, device: torch.device, initial_weights: bool 
     """
     if config.train.compile and config.train.checkpointing:
         raise UserError("train.compile and train.checkpointing do not go together: choose one of them.")
+    model = config.model
+    pretrained = model.weights or model.pretrained or model.backbone == "tiny"  # there are no weights of it
+    if initial_weights and model.frozen_stages and not pretrained:
+        raise UserError(
+            f"model.frozen_stages={model.frozen_stages} would freeze a network that has learned nothing: name"
+            " its weights with model.weights=FILE, fetch them with model.pretrained=true, or set"
+            " model.frozen_stages=0."
+        )
     kind: type[Method] = plugins.find("method", config.method.name)
     params = validate(kind.Config, config.method.params, "method.params")
     seed_all(derive_seed(config.train.seed))

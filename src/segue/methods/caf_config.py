@@ -41,8 +41,8 @@ class AdConfig:
 
 @dataclass(frozen=True)
 class RehearsalConfig:
-    """Features that earlier steps have left, rehearsed by the classifier beside new classes of the batch, which
-    teach the network too (not in the paper)."""
+    """Features that earlier steps have left, rehearsed by the classifier (not in the paper); beside them
+    new classes of the batch, which teach the network too."""
 
     weight: NonNegative = 1.0
     """weight of their cross-entropy; 0: none are kept"""

@@ -3,7 +3,8 @@
 A step shows new classes only in their own surroundings; nothing in it says that they are not to be seen
 elsewhere. Places of earlier steps' feature maps do: a few numbers each, and no images.
 
-Shapes: B batch, K channels, F channels of the head's map h, h x w, M places that are kept, N places to choose from.
+Shapes: B batch, K channels, F channels of the head's map h, h x w, M places that are kept, N places to
+choose from.
 """
 
 from __future__ import annotations
