@@ -39,9 +39,7 @@ results: $(STAMP)
 	@$(BIN)/segue compare voc256.yaml --on voc --split 15-1 --seeds 3 --out results/voc256/compare \
 		--page docs/results-voc256.md $(VOC256)
 	@$(BIN)/segue compare voc256.yaml --on voc --split 15-5 --methods $(ON_15_5) --seeds 3 --out results/voc256/compare \
-		--page docs/results-voc256-15-5.md $(VOC256)
-	@$(BIN)/segue ablate table3 voc256.yaml --on voc --split 15-1 --mode overlapped --out results/voc256/parts \
-		--page docs/results-voc256-parts.md scenario.hold_out=0.2 method.params.layer_since=1 $(VOC256)
+		--page docs/results-15-5.md $(VOC256)
 	@$(BIN)/segue tune voc256.yaml --on voc --split 15-1 --out results/voc256/tuning \
 		--page docs/results-voc256-tuning.md $(VOC256)
 

@@ -134,23 +134,8 @@ def test_page_of_voc256_is_made_from_the_records(compared) -> None:
 
 def test_page_of_15_5_is_made_from_the_records(compared) -> None:
     methods = re.search(r"ON_15_5 := (\S+)", (ROOT / "Makefile").read_text(encoding="utf-8"))[1].split(",")
-    (table,) = compared(methods, "voc", ["15-5"], seeds=3, page="results-voc256-15-5.md", **VOC256)
+    (table,) = compared(methods, "voc", ["15-5"], seeds=3, page="results-15-5.md", **VOC256)
     assert {"mib", "caf"} <= set(table.entries)
-
-
-def test_page_of_parts_is_made_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Table 3 on VOC: every row from the same step 0."""
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("segue.many_runs.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}"))
-    page, quiet = tmp_path / "page.md", Console(file=io.StringIO())
-    words = ["scenario.hold_out=0.2", "method.params.layer_since=1", *VOC256["words"]]
-    options = {"words": words, "out": Path("results/voc256/parts"), "recipe": VOC256["recipe"]}
-    (found,) = ablate(["table3"], "voc", "15-1", "overlapped", page=page, console=quiet, **options)
-    stored = (ROOT / "docs" / "results-voc256-parts.md").read_text(encoding="utf-8")
-    assert page.read_text(encoding="utf-8") == stored
-    starts = {run.steps[0].seed: run.steps[0].confusion for runs in found.runs for run in runs}
-    for runs in found.runs:
-        assert all(run.steps[0].confusion == starts[run.steps[0].seed] for run in runs)
 
 
 def test_seeds_of_voc256_in_the_readme_are_those_of_the_records(compared) -> None:
