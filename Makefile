@@ -31,7 +31,7 @@ slow: $(STAMP)
 	@$(BIN)/python -m pytest -m slow
 
 VOC256 := data.root=data/voc256 model.weights=weights/mobilenetv2_100.safetensors
-ON_15_5 := mib,caf
+ON_15_5 := finetune,ilt,mib,plop,caf,joint
 
 results: $(STAMP)
 	@$(BIN)/segue ablate all --on scenes --seeds 3 --out results/ablations --page docs/results-scenes.md
