@@ -281,14 +281,23 @@ def test_unknown_device_is_refused_before_anything_is_run(segue, tmp_path, plann
 
 @pytest.mark.data
 @pytest.mark.skipif(not os.environ.get("SEGUE_PAPER_TABLES"), reason="SEGUE_PAPER_TABLES names no file")
-def test_numbers_beside_ours_are_those_of_the_paper():
+@pytest.mark.parametrize(
+    ("folder", "setting"),
+    [
+        ("compare/scenes-4-2-overlapped", "15-1"),
+        ("voc256/compare/voc-15-1-overlapped", "15-1"),
+        ("voc256/compare/voc-15-5-overlapped", "15-5"),
+    ],
+)
+def test_numbers_beside_ours_are_those_of_the_paper(folder, setting):
     names = {"finetune": "FT", "lwf_mc": "LwF-MC", "mib": "MiB", "lwf": "LwF", "plop": "PLOP*", "caf": "Ours"}
     tables = json.loads(Path(os.environ["SEGUE_PAPER_TABLES"]).read_text(encoding="utf-8"))["table1_voc"][
         "rows"
     ]
-    stored = Path(__file__).parents[1] / "results" / "compare" / "scenes-4-2-overlapped" / "remarks.yaml"
+    stored = Path(__file__).parents[1] / "results" / folder / "remarks.yaml"
     paper = read_remarks(stored, plugins.names("method")).paper
-    assert paper is not None and paper.setting.startswith("VOC 15-1 overlapped") and len(paper.rows) == 12
+    assert paper is not None and len(paper.rows) == 12
+    assert paper.setting.startswith(f"VOC {setting} overlapped")
     for method, numbers in paper.rows.items():
         row = tables[names.get(method, method.upper() if len(method) < 5 else method.title())]
-        assert list(numbers) == list(row["15-1/overlapped"].values()), method
+        assert list(numbers) == list(row[f"{setting}/overlapped"].values()), method

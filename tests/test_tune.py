@@ -80,8 +80,9 @@ def test_values_are_run_once_and_the_best_is_written(segue, tmp_path, recipe, mo
     assert read_run(tmp_path / FOLDER / "mib-1000").recipe["method"]["params"]["kd_weight"] == 1000.0
 
     # again: nothing is run, the same is written; one method alone leaves the other's choice as it is
-    before = page.read_text(), choice.read_text()
+    before, written = (page.read_text(), choice.read_text()), choice.stat()
     assert segue(*words)[0] == 0 and segue.runs == [] and (page.read_text(), choice.read_text()) == before
+    assert choice.stat().st_ino == written.st_ino, "what is the same is not written again"
     assert segue(*words, "--methods", "finetune")[0] == 0 and segue.runs == []
     assert choice.read_text() == before[1] and "mib" not in page.read_text().split("do not edit")[1]
 

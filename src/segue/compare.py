@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from segue.core import plugins
-from segue.core.config import RunConfig
+from segue.core.config import RunConfig, validate
 from segue.core.errors import UserError
 from segue.core.records import atomic_file
 from segue.core.remarks import Remarks, read_remarks
@@ -142,16 +142,8 @@ def _check_folders(settings: Sequence[Setting]) -> None:
 
 
 def _keeps(recipe: RunConfig) -> str:
-    """What a method keeps between steps with this recipe: an optional memory may be off."""
-    params = recipe.method.params
-    size = (params.get("memory") or {}).get("size", 0)
-    rehearses = (params.get("rehearsal") or {}).get("weight", 0)
-    memory = {
-        "memory (optional)": f"memory of {size} images" if size else None,
-        "features (optional)": "features" if rehearses else None,
-    }
-    parts = plugins.find("method", recipe.method.name).about.keeps.split(", ")
-    return ", ".join(kept for part in parts if (kept := memory.get(part, part))) or "nothing"
+    kind = plugins.find("method", recipe.method.name)
+    return kind.keeps(validate(kind.Config, recipe.method.params, "method.params"))
 
 
 def _chosen(methods: Sequence[str]) -> dict[str, str]:

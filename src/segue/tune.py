@@ -209,8 +209,11 @@ def _earlier_choice(
 
 
 def _write_choice(path: Path, choice: Choice, display: Display) -> None:
-    if not choice and not path.is_file():
+    text = choice_yaml(choice).encode()
+    before = path.read_bytes() if path.is_file() else None
+    if before is None and not choice:
         return
-    with atomic_file(path) as file:
-        file.write(choice_yaml(choice).encode())
+    if text != before:  # a look at what is stored changes nothing
+        with atomic_file(path) as file:
+            file.write(text)
     display.say(f"Choice: {path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 import segue.methods
 from segue.core import plugins
 from segue.core.classes import IGNORE
+from segue.core.config import validate
 from segue.data.steps import Batch
 from segue.engine.recipe import resolve
 from segue.losses import (
@@ -64,6 +66,25 @@ def test_every_method_says_where_it_comes_from_and_what_it_keeps(name: str) -> N
     assert words <= {"nothing", "teacher", "importance", "prototypes", "features", "memory", "all images"}
     assert words and ("nothing" not in words or len(words) == 1)
     assert ("teacher" in words) == kind.uses_teacher
+    assert kind.keeps(kind.Config()).split(", ")[0] in words | {"nothing"}
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "kept"),
+    [
+        ("mib", {}, "teacher"),
+        ("dft", {}, "nothing"),
+        ("dft", {"memory": {"size": 9}}, "memory of 9 images"),
+        ("ssul", {"memory": {"size": 9}}, "memory of 9 images"),
+        ("incseg", {}, "teacher"),
+        ("incseg", {"memory": {"size": 9}}, "teacher, memory of 9 images"),
+        ("caf", {}, "teacher, features"),
+        ("caf", {"rehearsal": {"weight": 0.0}}, "teacher"),
+    ],
+)
+def test_what_is_optional_counts_only_if_it_is_on(name: str, params: dict[str, Any], kept: str) -> None:
+    kind = plugins.find("method", name)
+    assert kind.keeps(validate(kind.Config, params, "method.params")) == kept
 
 
 @pytest.mark.parametrize(

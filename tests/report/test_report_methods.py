@@ -63,6 +63,18 @@ def means(cells) -> list[float]:
     return [cell.mean for cell in cells]
 
 
+def test_a_run_that_had_to_wait_does_not_count_in_minutes(make_run):
+    runs = [make_run("mib", seed=seed, groups=TWO, matrices=[STEP0, STEP1]) for seed in range(3)]
+    waited = [
+        dataclasses.replace(
+            run, steps=(run.steps[0], dataclasses.replace(run.steps[1], seconds={"train": seconds}))
+        )
+        for run, seconds in zip(runs, (60.0, 6000.0, 120.0), strict=True)
+    ]
+    table = MethodTable(SETTING, 3, {"mib": tuple(waited)})
+    assert table.costs("mib")[1].mean == 2
+
+
 def test_numbers_by_hand(table):
     sheet = methods_sheet(table)
     assert [label for label, _ in sheet.rows] == ["mib", "lwf *", "joint *"]

@@ -153,6 +153,11 @@ class MemoryConfig:
     share: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """their share of each batch"""
 
+    @property
+    def kept(self) -> str:
+        """In words; nothing if it is off."""
+        return f"memory of {self.size} images" if self.size else ""
+
 
 @dataclass(frozen=True)
 class RunConfig:

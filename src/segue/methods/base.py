@@ -85,6 +85,11 @@ class Method(nn.Module, ABC):
         self.teacher: Teacher | None = None
 
     @classmethod
+    def keeps(cls, config: Any) -> str:
+        """What it keeps between steps with these settings: an optional memory may be off."""
+        return cls.about.keeps
+
+    @classmethod
     def first_step(cls, config: Any) -> dict[str, Any]:
         """The settings that decide the model of step 0; none for a plain start."""
         return {} if cls.plain_start else cls.own_start(config)

@@ -65,6 +65,10 @@ class CAF(Method):
             self.excitation[name] = Excitation(widths[name], trained=config.ad.excitation == "trained")
 
     @classmethod
+    def keeps(cls, config: Config) -> str:
+        return "teacher, features" if config.rehearsal.weight else "teacher"
+
+    @classmethod
     def first_step(cls, config: Config) -> dict[str, Any]:
         return {"layer": asdict(config.layer)} if config.layered_start else {}
 

@@ -13,7 +13,7 @@ from segue.losses.features import AdForm, AdNorm
 from segue.losses.pixel import GammaReading
 from segue.models.caf import LayerConfig
 
-Places = Annotated[int, Field(ge=1, le=1_000_000)]
+Places = Annotated[int, Field(ge=0, le=1_000_000)]
 """how many places of feature maps are kept: hundreds of numbers each"""
 
 

@@ -36,6 +36,10 @@ class DFT(Method):
                 self.model.freeze(part)
         super().grow(step)
 
+    @classmethod
+    def keeps(cls, config: Config) -> str:
+        return config.memory.kept or "nothing"
+
     def replay(self) -> MemoryConfig:
         return self.config.memory
 

@@ -39,6 +39,10 @@ class IncSeg(Method):
     uses_teacher = True
     balanced_init = True
 
+    @classmethod
+    def keeps(cls, config: Config) -> str:
+        return f"teacher, {config.memory.kept}" if config.memory.kept else "teacher"
+
     def replay(self) -> MemoryConfig:
         return self.config.memory
 

@@ -74,6 +74,10 @@ class SSUL(Method):
     def saliency(self) -> str | None:
         return self.config.saliency
 
+    @classmethod
+    def keeps(cls, config: Config) -> str:
+        return config.memory.kept or "nothing"
+
     def replay(self) -> MemoryConfig:
         return self.config.memory
 

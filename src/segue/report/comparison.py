@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -99,9 +100,13 @@ class Entry:
         """Largest memory of the finished runs over their steps."""
         return stat(max(r.peak_memory for r in run.steps) / 2**20 for run in self.finished)
 
-    def later_minutes(self) -> Stat:
-        """Training time after step 0, which another run may have trained; of Joint its only step."""
-        return stat(sum(r.seconds.get("train", math.nan) for r in _later(run)) / 60 for run in self.finished)
+    def later_minutes(self) -> float:
+        """Training time after step 0, which another run may have trained; of Joint its only step.
+
+        The median: one run of many may have waited for others.
+        """
+        seconds = [sum(r.seconds.get("train", math.nan) for r in _later(run)) for run in self.finished]
+        return median(seconds) / 60 if seconds else math.nan
 
     def later_mib(self) -> Stat:
         """Largest memory of the same steps."""

@@ -67,12 +67,12 @@ class MethodTable:
         return tuple(self.entries[method].step_stat(last, score).scaled(100) for score in MEANS.values())
 
     def costs(self, method: str) -> tuple[Stat, ...]:
-        """Forgetting in points; minutes and MiB after step 0, of which the mean alone is of interest."""
+        """Forgetting in points; minutes and MiB after step 0, one number each."""
         entry = self.entries.get(method)
         if entry is None:
             return (Stat(math.nan),) * 3
         forgotten = entry.incremental_stat(lambda s: s.forgetting).scaled(100)
-        return forgotten, Stat(entry.later_minutes().mean), Stat(entry.later_mib().mean)
+        return forgotten, Stat(entry.later_minutes()), Stat(entry.later_mib().mean)
 
     def others(self, method: str) -> tuple[Stat, ...]:
         """Means with background, their harmonic mean, and the average over steps, in percent."""
@@ -102,7 +102,7 @@ def methods_sheet(table: MethodTable) -> Sheet:
     caption = [
         f"In percent, after the last step. {_seeds(table)} {convention(table.comparison)}",
         "forgetting: best IoU of a class at an earlier step - IoU at the end."
-        " min, MiB: of training after step 0; of Joint's only step.",
+        " min (median), MiB: of training after step 0; of Joint's only step.",
     ]
     if unfinished := [f"{name} ({count} of {table.seeds})" for name, count in missing.items() if count]:
         caption.append(f"* Runs that are not finished: {', '.join(unfinished)}.")
