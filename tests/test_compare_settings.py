@@ -37,6 +37,27 @@ def test_several_settings_are_one_plan_that_shares_step_0(segue, tmp_path, plann
     assert {job.config.scenario.mode for job in planned if "disjoint" in str(job.folder)} == {"disjoint"}
 
 
+def test_a_model_that_cannot_be_built_is_said_once_and_before_anything_is_run(segue, tmp_path, planned):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("methods: {caf: {model.frozen_stages: 9}}")
+    words = (str(recipe), *HERE[1:], "--methods", "finetune,caf", "--seeds", "2", "--out", tmp_path / "out")
+    code, _, error = segue("compare", *words, *SHORT)
+    assert code == 2 and planned == [] and error.count("the backbone has 4 stages") == 1
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(segue, tmp_path, planned):
+    (tmp_path / "out").write_text("")
+    code, _, error = segue(*HERE, "--methods", "finetune", "--out", tmp_path / "out", *SHORT)
+    assert code == 2 and planned == [] and "is a file" in error
+
+
+def test_classes_without_a_test_image_are_told(segue, tmp_path, planned):
+    words = (*HERE, "--methods", "finetune", "--out", tmp_path / "out", *SHORT)
+    assert "no score tells" not in segue(*words)[1]
+    code, shown, _ = segue(*words, "data.test=1", "data.classes=9", "scenario.split=2-7")
+    assert code == 0 and "No test image shows" in shown
+
+
 def test_several_settings_have_a_table_a_section_and_charts_each(segue, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     out, page = tmp_path / "out", tmp_path / "docs" / "page.md"

@@ -11,13 +11,14 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from segue.core import plugins
 from segue.core.config import RunConfig, as_dict, differences, parse_overrides
 from segue.core.errors import UserError
 from segue.core.records import RunRecord, atomic_file, read_run, read_yaml
-from segue.engine.build import build_data
+from segue.engine.build import build_data, build_method
 from segue.engine.checkpoint import CheckpointStore
 from segue.engine.folder import MAY_CHANGE, check_folder, check_images, identity
 from segue.engine.grid import Job, run_all
@@ -37,6 +38,7 @@ def run_missing(plan: Mapping[Path, RunConfig], out: Path, device: str, display:
     if not missing:
         return None
     pick_device(device)
+    _check_start(missing, out)
     jobs = _sharing_first_steps(missing, out, manifest_of)
     display.say(f"Runs to do: {len(jobs)}; done: {len(plan) - len(jobs)}. All are kept in {out}.")
     try:
@@ -44,6 +46,15 @@ def run_missing(plan: Mapping[Path, RunConfig], out: Path, device: str, display:
     except UserError as error:
         return error
     return None
+
+
+def _check_start(missing: Mapping[Path, RunConfig], out: Path) -> None:
+    """What would stop a run at its beginning is said once, before any of them is trained."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file: name a folder with --out.")
+    new = [recipe for place, recipe in missing.items() if not CheckpointStore(place).entries()]
+    for recipe in {str(recipe.model): recipe for recipe in new}.values():
+        build_method(recipe, torch.device("cpu"))
 
 
 class _Manifests:

@@ -6,7 +6,7 @@ written in the form of the section `methods`.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -125,7 +125,8 @@ def _numbers(values: Any, where: str) -> tuple[float, ...]:
     if not isinstance(values, list) or len(values) < 2:
         raise UserError(f"{where}: should be a list of two values or more.")
     for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not abs(value) <= sys.float_info.max:  # nor a NaN
             raise UserError(f"{where}: {value!r} is not a number (YAML wants 1.0e-3, not 1e-3).")
     if len({f"{value:g}" for value in values}) < len(values):  # as their folders are called
         raise UserError(f"{where}: {values} are not all different in six digits.")

@@ -148,6 +148,40 @@ def test_unknown_key_inside_an_optional_or_listed_section_is_refused(values):
         validate(Outer, values, "data")
 
 
+@pytest.mark.parametrize(
+    ("base", "over"),
+    [
+        ({"train": 5}, {"train": {"seed": 1}}),
+        ({"train": [{"epochs": 1}]}, {"train": {"seed": 1}}),
+        ({"train": {"seed": 1}}, {"train": 5}),
+    ],
+)
+def test_a_value_does_not_take_the_place_of_a_section(base, over):
+    """Nor is it forgotten when a section comes in its place."""
+    with pytest.raises(UserError, match=r"'method\.train' is a section"):
+        merge({"method": base}, {"method": over})
+
+
+def test_an_empty_section_is_one():
+    assert merge({"train": None}, {"train": {"seed": 1}}) == {"train": {"seed": 1}}
+
+
+@pytest.mark.parametrize("word", ["data.root=a #b", "data.root=#b", "train.epochs=3 # as published"])
+def test_what_yaml_would_drop_as_a_comment_is_refused(word):
+    with pytest.raises(UserError, match="Quote the value"):
+        parse_overrides([word])
+
+
+def test_a_sign_that_begins_no_comment_or_is_quoted_stays():
+    found = parse_overrides(["data.root=a#b", 'data.skip="a #b"', "data.names=['# 1']"])
+    assert found == {"data": {"root": "a#b", "skip": "a #b", "names": ["# 1"]}}
+
+
+def test_a_value_that_is_nested_too_deeply_is_refused():
+    with pytest.raises(UserError, match="not valid YAML"):
+        parse_overrides(["data.root=" + "[" * 5000])
+
+
 @pytest.mark.parametrize("value", [None, 3, "caf"])
 def test_section_must_be_a_mapping(value):
     with pytest.raises(UserError, match="'optim' is a section"):
@@ -261,8 +295,8 @@ def test_value_that_is_no_yaml_is_refused(word):
 
 def test_merge_goes_into_sections_and_leaves_its_arguments_alone():
     base = {"a": {"x": 1, "y": {"z": 1}}, "b": [1, 2], "c": 3}
-    over = {"a": {"y": {"w": 2}}, "b": [3], "c": {"d": 4}}
-    assert merge(base, over) == {"a": {"x": 1, "y": {"z": 1, "w": 2}}, "b": [3], "c": {"d": 4}}
+    over = {"a": {"y": {"w": 2}}, "b": [3], "c": 4}
+    assert merge(base, over) == {"a": {"x": 1, "y": {"z": 1, "w": 2}}, "b": [3], "c": 4}
     assert base == {"a": {"x": 1, "y": {"z": 1}}, "b": [1, 2], "c": 3}
     assert merge({"a": {"x": 1}}, {"a": None}) == {"a": None}
 

@@ -33,6 +33,25 @@ def test_a_run_beside_a_failing_one_equals_the_run_alone(
     assert_equal_runs(tmp_path / "good", finished("mib"))
 
 
+QUITS = """import sys
+from segue.methods.finetune import FineTune
+
+class Quits(FineTune):
+    def losses(self, batch):
+        sys.exit()
+
+METHOD = Quits
+"""
+
+
+def test_a_run_that_ends_without_a_word_does_not_hang_the_others(tmp_path: Path) -> None:
+    (tmp_path / "quits.py").write_text(QUITS)
+    jobs = [Job(recipe(str(tmp_path / "quits.py")), tmp_path / "a"), Job(recipe("mib"), tmp_path / "b")]
+    with pytest.raises(UserError, match=r"a: the process ended with exit code 0"):
+        run_all(jobs, "cpu", Display(quiet=True), keep_going=True)
+    assert (tmp_path / "b" / "steps").is_dir()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_demo_saves_and_leaves_no_process(number: int, tmp_path: Path) -> None:
     out = tmp_path / "demo"

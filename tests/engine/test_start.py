@@ -181,6 +181,19 @@ def test_pretrained_weights_leave_other_random_numbers(tmp_path: Path) -> None:
     check(short("caf", *words), tmp_path / "donor", tmp_path)
 
 
+def test_weights_that_were_exchanged_since_are_found_out(tmp_path: Path) -> None:
+    weights = tmp_path / "weights.pth"
+    torch.save(timm.create_model("test_resnet").state_dict(), weights)
+    config = short("finetune", "model.backbone=test_resnet", "model.head=tiny", f"model.weights={weights}")
+    quiet_run(config, tmp_path / "donor")
+    assert can_be_taken(tmp_path / "donor")
+    torch.save({key: 2 * value for key, value in torch.load(weights).items()}, weights)
+    os.utime(weights, ns=(0, 0))
+    assert not can_be_taken(tmp_path / "donor")
+    with pytest.raises(UserError, match=r"weights\.pth is not the file that step 0 was trained with"):
+        quiet_run(config, tmp_path / "taker", start=tmp_path / "donor")
+
+
 @pytest.mark.parametrize(
     ("kind", "flags", "source"),
     [

@@ -111,6 +111,13 @@ def test_weights_of_another_backbone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("damage", [lambda x: x.to(torch.int8), lambda x: x / 0, lambda x: x * torch.nan])
+def test_numbers_that_no_network_can_use(tmp_path: Path, suffix: str, damage, state: State) -> None:
+    state["conv1.0.weight"] = damage(state["conv1.0.weight"])
+    assert "'conv1.0.weight' is torch." in refusal(save(state, tmp_path / f"w{suffix}"))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_wrong_shape(tmp_path: Path, suffix: str, state: State) -> None:
     state["conv1.0.weight"] = torch.zeros(1, 3, 7, 7)
     message = refusal(save(state, tmp_path / f"w{suffix}"))
@@ -158,7 +165,13 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, plain: bool, state: State) ->
 
 
 @pytest.mark.parametrize(
-    "content", [[torch.ones(1)], {"state_dict": {"conv1.weight": torch.ones(1)}}, torch.ones(1)]
+    "content",
+    [
+        [torch.ones(1)],
+        {"state_dict": {"conv1.weight": torch.ones(1)}},
+        torch.ones(1),
+        {0: torch.ones(1), "conv1.weight": torch.ones(1)},
+    ],
 )
 def test_not_a_flat_state_dict(tmp_path: Path, content: object) -> None:
     torch.save(content, tmp_path / "w.pth")

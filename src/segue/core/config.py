@@ -24,6 +24,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
+COMMENT = re.compile(r"(^|\s)#")
 UNION_MEMBER = re.compile(r"(str|int|float|bool)|(function|constrained)-.*|\w+\[.*\]")
 """how pydantic names the member of a union that it tried: no part of a key"""
 
@@ -138,7 +139,7 @@ class EvalConfig:
 
     samples: Annotated[int, Field(ge=0)] = 4
     """test images whose predictions are kept as pictures"""
-    thin: Count = 1
+    thin: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """only every so many-th test image is tested"""
     every: Count | None = None
     """epochs between tests during a step, by every strategy of the method"""
@@ -209,12 +210,15 @@ def _dotted(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` wins; nested mappings are merged key by key."""
+def merge(base: Mapping[str, Any], over: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """`over` wins; nested mappings are merged key by key. A value in the place of a section is refused."""
     merged = dict(base)
     for key, value in over.items():
-        nested = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = merge(merged[key], value) if nested else value
+        before = merged.get(key)
+        sections = isinstance(before, Mapping) + isinstance(value, Mapping)
+        if sections == 1 and before is not None and value is not None:
+            raise UserError(f"'{_dotted(where, key)}' is a section: write '{key}: {{key: value}}'.")
+        merged[key] = merge(before, value, _dotted(where, key)) if sections == 2 else value
     return merged
 
 
@@ -225,9 +229,11 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not equals or not all(key.split(".")):
             raise UserError(f"'{word}' is not understood: settings are written section.key=value.")
+        if COMMENT.search(text) and not text.lstrip().startswith(("'", '"', "[", "{")):
+            raise UserError(f"'{word}': YAML takes '#' for a comment. Quote the value: {key}='\"{text}\"'.")
         try:
             value = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2020-13-45
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date, 2020-13-45
             raise UserError(f"'{word}': the value is not valid YAML.") from error
         if key == "scenario.split":
             value = value if isinstance(value, list | str) else text

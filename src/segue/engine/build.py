@@ -135,6 +135,10 @@ def build_data(config: RunConfig, display: Display, group: Group = ALONE, first_
     counts = [(len(train), len(test)) for train, test in zip(train_images, test_images, strict=True)]
     if problems := step_problems(config, scenario, counts, group, first_step):
         raise UserError(problems[0])
+    in_tests = test_present[test_images[-1]].any(axis=0)
+    if unseen := [scenario.classes.names[each] for each in scenario[-1].seen if not in_tests[each]]:
+        kind = "held-out" if share else "test"
+        display.say(f"No {kind} image shows {', '.join(unseen)}: no score tells what is learned of that.")
     return Data(
         config, scenario, train_set, test_set, train_images, test_images, train_present, test_present,
         share=group.share,

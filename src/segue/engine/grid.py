@@ -143,7 +143,7 @@ class _Pool:
             name, kind, content = self.reports.get(timeout=0.2)
         except queue.Empty:
             for name, process in list(self.running.items()):
-                if process.exitcode not in (None, 0):
+                if process.exitcode is not None:  # what it has said was heard before
                     self._end(name, bars, f"{name}: the process ended with exit code {process.exitcode}.")
             return
         if kind == "bar":

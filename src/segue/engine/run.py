@@ -43,7 +43,7 @@ from segue.engine.runtime import (
     versions,
 )
 from segue.engine.samples import choose_samples, write_inputs, write_predictions
-from segue.engine.start import read_start, take_over
+from segue.engine.start import read_start, take_over, weights_content
 from segue.engine.train import Session, train_step
 from segue.methods.base import Method, StepContext
 
@@ -210,8 +210,7 @@ def _train(
     aside += time.monotonic() - began
     outcome = {"losses": losses, "seconds": session.seconds + aside, "peak_memory": peak_memory(device)}
     if log is not None:
-        tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
-        site.store.save_finished(step.index, tree)
+        _save_finished(site, config, step, method, outcome, log.size)
     return outcome
 
 
@@ -220,9 +219,17 @@ def _take_over(method: Method, data: Data, step: Step, site: Site, start: dict[s
     context, precision = _context(data, step, site.device), data.config.train.precision
     take_over(method, context, start, site.folder, precision)
     if site.group.first:
-        tree = {"method": method.state_dict(), "outcome": start["outcome"], "log_bytes": 0}
-        site.store.save_finished(step.index, tree)
+        _save_finished(site, data.config, step, method, start["outcome"], log_bytes=0)
     return start["outcome"]
+
+
+def _save_finished(
+    site: Site, config: RunConfig, step: Step, method: Method, outcome: dict[str, Any], log_bytes: int
+) -> None:
+    tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log_bytes}
+    if step.first:  # other runs may begin with it
+        tree["weights"] = weights_content(config)
+    site.store.save_finished(step.index, tree)
 
 
 def _context(data: Data, step: Step, device: torch.device) -> StepContext:

@@ -26,7 +26,7 @@ def pick_device(name: str = "auto") -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).cpu()  # of `meta` there is nothing to copy
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].partition(". ")[0]  # some list all devices there are
         raise UserError(f"The device '{name}' cannot be used here: {reason}") from error

@@ -51,8 +51,7 @@ def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
     # names are not enough: other pictures or weights may have the same
     if root := config.data.get("root"):
         plain["data"]["root"] = str(Path(root).expanduser().resolve())
-    if weights := config.model.weights:
-        plain["model"]["weights"] = _content(Path(weights).expanduser())
+    plain["model"]["weights"] = weights_content(config)
     kind: type[Method] = plugins.find("method", config.method.name)
     decisive, own = _of_method(kind, config)
     images = hashlib.sha256(json.dumps(first["train"]).encode()).hexdigest()
@@ -66,8 +65,11 @@ def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
     return FirstStep(decides, None if own is None else json.dumps(own))
 
 
-def _content(file: Path) -> str:
-    """A hash of what is in a file; its name if it is gone."""
+def weights_content(config: RunConfig) -> str | None:
+    """A hash of what is in the file of weights; its name if it is gone, None if there is none."""
+    if config.model.weights is None:
+        return None
+    file = Path(config.model.weights).expanduser()
     return _digest(file, file.stat().st_mtime_ns) if file.is_file() else str(file)
 
 
@@ -115,6 +117,8 @@ def load_first_step(folder: Path, config: RunConfig) -> dict[str, Any]:
     tree = load_tree(CheckpointStore(folder).path(0))
     if tree.get("identity") != identity(config):
         raise UserError(f"{folder}: its recipe or its method file was changed since step 0 was trained.")
+    if "weights" in tree and tree["weights"] != weights_content(config):
+        raise UserError(f"{folder}: {config.model.weights} is not the file that step 0 was trained with.")
     return tree
 
 

@@ -215,6 +215,11 @@ def load_weights(body: nn.Module, whole: nn.Module, path: Path) -> None:
                 f"{path}: '{source}' has shape {tuple(stored[source].shape)},"
                 f" the backbone needs {tuple(value.shape)}."
             )
+        kinds = stored[source].is_floating_point(), value.is_floating_point()
+        if kinds[0] != kinds[1] or not stored[source].isfinite().all():
+            raise UserError(
+                f"{path}: '{source}' is {stored[source].dtype} or holds NaN: is the file damaged?"
+            )
         wanted[key] = stored[source]
     body.load_state_dict(wanted, strict=True)
 
@@ -231,6 +236,8 @@ def read_state(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path} is not a readable state dict: {error}.") from error
     except Exception as error:  # pickle.UnpicklingError: something other than weights
         raise UserError(f"{path} holds more than weights and is not opened: {error}.") from error
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not all(
+        isinstance(key, str) and isinstance(value, Tensor) for key, value in state.items()
+    ):
         raise UserError(f"{path} is not a flat state dict (name -> tensor).")
     return state
