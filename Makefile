@@ -31,17 +31,21 @@ slow: $(STAMP)
 	@$(BIN)/python -m pytest -m slow
 
 VOC256 := data.root=data/voc256 model.weights=weights/mobilenetv2_100.safetensors
-ON_15_5 := finetune,ilt,mib,plop,caf,joint
 
 results: $(STAMP)
 	@$(BIN)/segue ablate all --on scenes --seeds 3 --out results/ablations --page docs/results-scenes.md
 	@$(BIN)/segue compare --on scenes --split 4-2 --seeds 3 --out results/compare --page docs/results-methods.md
-	@$(BIN)/segue compare voc256.yaml --on voc --split 15-1 --seeds 3 --out results/voc256/compare \
-		--page docs/results-voc256.md $(VOC256)
-	@$(BIN)/segue compare voc256.yaml --on voc --split 15-5 --methods $(ON_15_5) --seeds 3 --out results/voc256/compare \
-		--page docs/results-15-5.md $(VOC256)
 	@$(BIN)/segue tune voc256.yaml --on voc --split 15-1 --out results/voc256/tuning \
 		--page docs/results-voc256-tuning.md $(VOC256)
+	@$(BIN)/segue tune voc256-15-5.yaml --on voc --split 15-5 --out results/voc256/tuning \
+		--page docs/results-15-5-tuning.md $(VOC256)
+	@$(BIN)/segue compare voc256.yaml --on voc --split 15-1 --seeds 3 --out results/voc256/compare \
+		--page docs/results-voc256.md $(VOC256)
+	@$(BIN)/segue compare voc256.yaml --on voc --split 15-5 --methods finetune,ilt,mib,plop,caf,joint --seeds 3 --out results/voc256/compare \
+		--page docs/results-15-5.md $(VOC256)
+	@$(BIN)/segue ablate table3 voc256.yaml --on voc --split 15-1 --mode overlapped --seeds 3 \
+		--out results/voc256/ablations --page docs/results-voc256-parts.md \
+		scenario.hold_out=0.2 method.params.layer_since=1 $(VOC256)
 
 bench: $(STAMP)
 	@$(BIN)/segue bench losses --save results/bench-losses.json

@@ -90,7 +90,10 @@ def complete(asked: Mapping[str, Any]) -> RunConfig:
     if not scenario.get("dataset"):
         raise UserError(f"Which data set? Add --on NAME ({', '.join(plugins.names('dataset'))}).")
     if not method.get("name"):
-        raise UserError(f"Which method? Name one of: {', '.join(plugins.names('method'))}.")
+        raise UserError(
+            f"Which method? Name one of: {', '.join(plugins.names('method'))}; with a recipe that leaves it"
+            " open add method.name=caf."
+        )
     data_kind: type[SegDataset] = plugins.find("dataset", str(scenario["dataset"]))
     asked = _named_order(data_kind, asked)
     method_kind: type[Method] = plugins.find("method", str(method["name"]))
