@@ -11,8 +11,9 @@ from short_runs import SHORT
 from segue.core.records import read_run
 from segue.data.datasets.scenes import class_name
 from segue.engine.folder import plain_name
+from segue.engine.progress import Display
 from segue.engine.recipe import recipe_folder
-from segue.many_runs import command_line
+from segue.many_runs import command_line, write_page
 
 HERE = ("compare", "--on", "scenes", "--split", "2-1")
 FOUR = ("compare", "--on", "scenes", "--split", "2-1", "--split", "2-2", *SHORT, "data.classes=4")
@@ -200,3 +201,8 @@ def test_shipped_recipe_runs_on_a_folder_of_ones_own(segue, tmp_path):
     shown = page.read_text()
     assert "`segue compare voc256.yaml --on folder --split cat,dog/cow " in shown
     assert " data.root=FOLDER/mine`" in shown and str(tmp_path) not in shown
+
+
+def test_a_page_can_tell_of_a_folder_whose_name_is_no_text(tmp_path):
+    write_page(tmp_path / "page.md", "made in b\udcff", Display(quiet=True))
+    assert (tmp_path / "page.md").read_text() == "made in b\\udcff"

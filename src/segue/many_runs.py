@@ -245,7 +245,7 @@ def check_page(page: Path | None) -> None:
 
 def write_page(page: Path, text: str, display: Display) -> None:
     with atomic_file(page) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))  # the name of a folder may be no text
     display.say(f"Page: {page}")
 
 

@@ -87,7 +87,10 @@ def tune_methods(
     choice = _earlier_choice(stored, folder, others, resolved) | table.choice
     _write_choice(folder / CHOICE, {name: choice[name] for name in listed if name in choice}, display)
     if failed is not None:
-        raise failed
+        raise UserError(
+            f"{failed}\nA method has a choice when all its values are done: one that cannot be trained has no"
+            f" place in the section 'tune' of {recipe}."
+        ) from failed
     if page is not None:
         options = {"on": dataset, "split": split, "mode": mode, "methods": ",".join(methods), "out": out}
         command = command_line("tune", [], options, words, recipe)
