@@ -44,6 +44,10 @@ def test_a_model_that_cannot_be_built_is_said_once_and_before_anything_is_run(se
     words = (str(recipe), *HERE[1:], "--methods", "finetune,caf", "--seeds", "2", "--out", tmp_path / "out")
     code, _, error = segue("compare", *words, *SHORT)
     assert code == 2 and planned == [] and error.count("the backbone has 4 stages") == 1
+    wrong = "{method.params.variant: paper, method.params.layer.bottleneck: 7}"
+    recipe.write_text(f"methods: {{caf: {wrong}}}")  # of a method that is not the last
+    code, _, error = segue("compare", *words, *SHORT, "--methods", "caf,joint")
+    assert code == 2 and planned == [] and error.count("layer.bottleneck=7 does not divide") == 1
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(segue, tmp_path, planned):
@@ -54,9 +58,9 @@ def test_a_file_in_the_place_of_the_folder_is_refused(segue, tmp_path, planned):
 
 def test_classes_without_a_test_image_are_told(segue, tmp_path, planned):
     words = (*HERE, "--methods", "finetune", "--out", tmp_path / "out", *SHORT)
-    assert "no score tells" not in segue(*words)[1]
-    code, shown, _ = segue(*words, "data.test=1", "data.classes=9", "scenario.split=2-7")
-    assert code == 0 and "No test image shows" in shown
+    assert "No test image shows" not in segue(*words)[1]
+    code, shown, _ = segue(*words, "--seeds", "3", "data.test=1", "data.classes=9", "scenario.split=2-7")
+    assert code == 0 and shown.count("No test image shows") == 1
 
 
 def test_several_settings_have_a_table_a_section_and_charts_each(segue, tmp_path, monkeypatch):

@@ -53,8 +53,11 @@ def _check_start(missing: Mapping[Path, RunConfig], out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: name a folder with --out.")
     new = [recipe for place, recipe in missing.items() if not CheckpointStore(place).entries()]
-    for recipe in {str(recipe.model): recipe for recipe in new}.values():
-        build_method(recipe, torch.device("cpu"))
+    models = set[str]()
+    for recipe in {str((recipe.model, recipe.method)): recipe for recipe in new}.values():
+        # the weights of a model are read once: that takes longest
+        build_method(recipe, torch.device("cpu"), initial_weights=str(recipe.model) not in models)
+        models.add(str(recipe.model))
 
 
 class _Manifests:

@@ -590,6 +590,13 @@ def test_memory_fills_at_the_end_of_a_step_and_is_part_of_the_state() -> None:
     assert torch.equal(again.memory.features, method.memory.features)
 
 
+def test_background_may_be_left_out_of_the_memory() -> None:
+    made, method, _, second = step_one(over={"rehearsal": {**REHEARSAL["rehearsal"], "background": 0}})
+    kept = {*method.memory.labels.tolist()} - {EMPTY}
+    assert kept and 0 not in kept
+    assert method.losses(made.batch(second, 0))["rehearsal"].isfinite()
+
+
 def test_without_rehearsal_nothing_is_kept() -> None:
     _, method, _, _ = step_one()
     assert method.memory is None and not [name for name in method.state_dict() if "memory" in name]

@@ -217,7 +217,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], where: str = "") -> 
         before = merged.get(key)
         sections = isinstance(before, Mapping) + isinstance(value, Mapping)
         if sections == 1 and before is not None and value is not None:
-            raise UserError(f"'{_dotted(where, key)}' is a section: write '{key}: {{key: value}}'.")
+            other = before if isinstance(value, Mapping) else value
+            raise UserError(f"'{_dotted(where, key)}' cannot be a section and {other!r} at once.")
         merged[key] = merge(before, value, _dotted(where, key)) if sections == 2 else value
     return merged
 
@@ -229,12 +230,12 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not equals or not all(key.split(".")):
             raise UserError(f"'{word}' is not understood: settings are written section.key=value.")
-        if COMMENT.search(text) and not text.lstrip().startswith(("'", '"', "[", "{")):
-            raise UserError(f"'{word}': YAML takes '#' for a comment. Quote the value: {key}='\"{text}\"'.")
         try:
             value = yaml.safe_load(text)
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date, 2020-13-45
             raise UserError(f"'{word}': the value is not valid YAML.") from error
+        if COMMENT.search(text) and "#" not in str(value):
+            raise UserError(f"'{word}': YAML takes '#' for a comment. Quote the value: {key}='\"{text}\"'.")
         if key == "scenario.split":
             value = value if isinstance(value, list | str) else text
         nested = merge(nested, nest(key, value))

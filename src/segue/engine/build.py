@@ -138,7 +138,7 @@ def build_data(config: RunConfig, display: Display, group: Group = ALONE, first_
     in_tests = test_present[test_images[-1]].any(axis=0)
     if unseen := [scenario.classes.names[each] for each in scenario[-1].seen if not in_tests[each]]:
         kind = "held-out" if share else "test"
-        display.say(f"No {kind} image shows {', '.join(unseen)}: no score tells what is learned of that.")
+        display.remark(f"No {kind} image shows {', '.join(unseen)}: scores say nothing about such classes.")
     return Data(
         config, scenario, train_set, test_set, train_images, test_images, train_present, test_present,
         share=group.share,

@@ -139,18 +139,21 @@ class _Pool:
         )
 
     def _listen(self, bars: Any) -> None:
+        # looked at first: what an ended process has said is there by then, so silence after it is final
+        ended = {name: code for name, each in self.running.items() if (code := each.exitcode) is not None}
         try:
             name, kind, content = self.reports.get(timeout=0.2)
         except queue.Empty:
-            for name, process in list(self.running.items()):
-                if process.exitcode is not None:  # what it has said was heard before
-                    self._end(name, bars, f"{name}: the process ended with exit code {process.exitcode}.")
+            for name, code in ended.items():
+                self._end(name, bars, f"{name}: the process ended with exit code {code}.")
             return
         if kind == "bar":
             title, total, done, text = content
             bars.update(self.tasks[name], description=title, total=total, completed=done, text=text)
         elif kind == "say":
             self.display.say(content)
+        elif kind == "remark":
+            self.display.remark(content)
         elif name in self.running:
             self._end(name, bars, content)
 
@@ -194,6 +197,9 @@ class _QueueDisplay(Display):
 
     def say(self, message: str) -> None:
         self._reports.put((self._name, "say", message))
+
+    def remark(self, message: str) -> None:
+        self._reports.put((self._name, "remark", message))
 
     @contextmanager
     def bar(self, title: str, total: int) -> Iterator[Bar]:

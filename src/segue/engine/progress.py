@@ -38,6 +38,7 @@ class Display:
     def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
         self.console = console or Console(stderr=True)
         self.quiet = quiet
+        self._remarks: set[str] = set()
 
     @property
     def shows_bars(self) -> bool:
@@ -46,6 +47,12 @@ class Display:
     def say(self, message: str) -> None:
         if not self.quiet:
             self.console.print(message, highlight=False, soft_wrap=True, markup=False)
+
+    def remark(self, message: str) -> None:
+        """Say what holds for many runs alike: once."""
+        if message not in self._remarks:
+            self._remarks.add(message)
+            self.say(message)
 
     @contextmanager
     def bar(self, title: str, total: int) -> Iterator[Bar]:

@@ -197,6 +197,7 @@ def _train(
         method.begin_step(context)
     aside = time.monotonic() - began
     session = Session.start(method, step, config.optim, config.train, device, context.generator, group)
+    session.weights = weights_content(config) if step.first else None
     if inside is not None:
         session.load_state_dict(inside)
     batches = data.train_batches(step.index, device, session.iteration, _replay(method))
@@ -210,7 +211,8 @@ def _train(
     aside += time.monotonic() - began
     outcome = {"losses": losses, "seconds": session.seconds + aside, "peak_memory": peak_memory(device)}
     if log is not None:
-        _save_finished(site, config, step, method, outcome, log.size)
+        tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
+        site.store.save_finished(step.index, tree | {"weights": session.weights})
     return outcome
 
 
@@ -219,17 +221,9 @@ def _take_over(method: Method, data: Data, step: Step, site: Site, start: dict[s
     context, precision = _context(data, step, site.device), data.config.train.precision
     take_over(method, context, start, site.folder, precision)
     if site.group.first:
-        _save_finished(site, data.config, step, method, start["outcome"], log_bytes=0)
+        tree = {"method": method.state_dict(), "outcome": start["outcome"], "log_bytes": 0}
+        site.store.save_finished(step.index, tree | {"weights": start.get("weights")})
     return start["outcome"]
-
-
-def _save_finished(
-    site: Site, config: RunConfig, step: Step, method: Method, outcome: dict[str, Any], log_bytes: int
-) -> None:
-    tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log_bytes}
-    if step.first:  # other runs may begin with it
-        tree["weights"] = weights_content(config)
-    site.store.save_finished(step.index, tree)
 
 
 def _context(data: Data, step: Step, device: torch.device) -> StepContext:

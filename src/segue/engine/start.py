@@ -117,7 +117,7 @@ def load_first_step(folder: Path, config: RunConfig) -> dict[str, Any]:
     tree = load_tree(CheckpointStore(folder).path(0))
     if tree.get("identity") != identity(config):
         raise UserError(f"{folder}: its recipe or its method file was changed since step 0 was trained.")
-    if "weights" in tree and tree["weights"] != weights_content(config):
+    if tree.get("weights") not in (None, weights_content(config)):
         raise UserError(f"{folder}: {config.model.weights} is not the file that step 0 was trained with.")
     return tree
 

@@ -52,6 +52,8 @@ class Session:
     group: Group = ALONE
     iteration: int = 0
     seconds: float = 0.0
+    weights: str | None = None
+    """of step 0: what was in the file of weights that it began with"""
     recent: LossMeter = field(default_factory=LossMeter)
     epoch: LossMeter = field(default_factory=LossMeter)
 
@@ -72,6 +74,7 @@ class Session:
             "device_rng": device_random_state(self.device),
             "iteration": self.iteration,
             "seconds": self.seconds,
+            "weights": self.weights,
             "recent": self.recent.state_dict(),
             "epoch": self.epoch.state_dict(),
         }
@@ -92,6 +95,7 @@ class Session:
         torch.set_rng_state(state["torch_rng"])
         restore_device_random_state(self.device, state["device_rng"])
         self.iteration, self.seconds = state["iteration"], state["seconds"]
+        self.weights = state.get("weights")
         self.recent.load_state_dict(state["recent"], self.device)
         self.epoch.load_state_dict(state["epoch"], self.device)
 

@@ -13,8 +13,8 @@ from segue.losses.features import AdForm, AdNorm
 from segue.losses.pixel import GammaReading
 from segue.models.caf import LayerConfig
 
-Places = Annotated[int, Field(ge=0, le=1_000_000)]
-"""how many places of feature maps are kept: hundreds of numbers each"""
+MOST_PLACES = 1_000_000
+"""how many places of feature maps may be kept: hundreds of numbers each"""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class RehearsalConfig:
 
     weight: NonNegative = 1.0
     """weight of their cross-entropy; 0: none are kept"""
-    per_class: Places = 64
+    per_class: Annotated[int, Field(ge=1, le=MOST_PLACES)] = 64
     """places of feature maps that are kept of each class"""
-    background: Places = 1024
+    background: Annotated[int, Field(ge=0, le=MOST_PLACES)] = 1024
     """places of background, all of step 0"""
 
 

@@ -105,8 +105,9 @@ class Entry:
 
         The median: one run of many may have waited for others.
         """
-        seconds = [sum(r.seconds.get("train", math.nan) for r in _later(run)) for run in self.finished]
-        return median(seconds) / 60 if seconds else math.nan
+        seconds = (sum(r.seconds.get("train", math.nan) for r in _later(run)) for run in self.finished)
+        known = [each for each in seconds if not math.isnan(each)]
+        return median(known) / 60 if known else math.nan
 
     def later_mib(self) -> Stat:
         """Largest memory of the same steps."""
