@@ -41,7 +41,7 @@ results: $(STAMP)
 		--page docs/results-15-5-tuning.md $(VOC256)
 	@$(BIN)/segue compare voc256.yaml --on voc --split 15-1 --seeds 3 --out results/voc256/compare \
 		--page docs/results-voc256.md $(VOC256)
-	@$(BIN)/segue compare voc256.yaml --on voc --split 15-5 --methods finetune,ilt,mib,plop,caf,joint --seeds 3 --out results/voc256/compare \
+	@$(BIN)/segue compare voc256-15-5.yaml --on voc --split 15-5 --seeds 3 --out results/voc256/compare \
 		--page docs/results-15-5.md $(VOC256)
 	@$(BIN)/segue ablate table3 voc256.yaml --on voc --split 15-1 --mode overlapped --seeds 3 \
 		--out results/voc256/ablations --page docs/results-voc256-parts.md \

@@ -134,14 +134,14 @@ VOC256 = {"15-1": ("voc256.yaml", "results-voc256"), "15-5": ("voc256-15-5.yaml"
 
 
 def on_voc(compared, split: str, methods: str = "all", page: str | None = None) -> MethodTable:
-    recipe, out = find_recipe("voc256.yaml"), Path("results/voc256/compare")
+    recipe, out = find_recipe(VOC256[split][0]), Path("results/voc256/compare")
     (table,) = compared(
         methods.split(","), "voc", [split], words=WORDS, recipe=recipe, seeds=3, out=out, page=page
     )
     return table
 
 
-@pytest.mark.parametrize("split", ["15-1"])
+@pytest.mark.parametrize("split", VOC256)
 def test_pages_of_voc256_are_made_from_the_records(compared, split: str) -> None:
     table = on_voc(compared, split, page=f"{VOC256[split][1]}.md")
     assert set(table.entries) == {*plugins.names("method")}
@@ -179,6 +179,14 @@ def test_pages_of_tuning_are_made_from_the_records(
     assert page.read_text(encoding="utf-8") == stored
     assert read_yaml(recipe)["methods"] == tuned
     assert set(tuned) == {*plugins.names("method")} - {"finetune", "joint"}
+
+
+def test_records_of_held_out_images_say_so() -> None:
+    runs = [read_run(path.parent) for path in (ROOT / "results").rglob("recipe.yaml")]
+    held_out = [run for run in runs if read_yaml(run.folder / "recipe.yaml")["scenario"].get("hold_out")]
+    assert len(held_out) > 100
+    tested = {step.policy.get("tested") for run in held_out for step in run.steps}
+    assert tested == {"held-out 0.2 of the training images"}
 
 
 def test_recipes_of_voc256_have_one_protocol() -> None:
