@@ -158,9 +158,7 @@ def test_unknown_key_inside_an_optional_or_listed_section_is_refused(values):
 )
 def test_a_value_does_not_take_the_place_of_a_section(base, over):
     """Nor is it forgotten when a section comes in its place."""
-    with pytest.raises(
-        UserError, match=r"'method\.train' cannot be a section and (5|\[\{'epochs': 1\}\]) at once"
-    ):
+    with pytest.raises(UserError, match=r"'method\.train' (is a section|cannot be .* and a section at once)"):
         merge({"method": base}, {"method": over})
 
 

@@ -217,8 +217,9 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], where: str = "") -> 
         before = merged.get(key)
         sections = isinstance(before, Mapping) + isinstance(value, Mapping)
         if sections == 1 and before is not None and value is not None:
-            other = before if isinstance(value, Mapping) else value
-            raise UserError(f"'{_dotted(where, key)}' cannot be a section and {other!r} at once.")
+            if isinstance(before, Mapping):
+                raise UserError(f"'{_dotted(where, key)}' is a section: write '{key}: {{key: value}}'.")
+            raise UserError(f"'{_dotted(where, key)}' cannot be {before!r} and a section at once.")
         merged[key] = merge(before, value, _dotted(where, key)) if sections == 2 else value
     return merged
 
