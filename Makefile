@@ -43,6 +43,8 @@ results: $(STAMP)
 		--page docs/results-voc256.md $(VOC256)
 	@$(BIN)/segue compare voc256-15-5.yaml --on voc --split 15-5 --seeds 3 --out results/voc256/compare \
 		--page docs/results-15-5.md $(VOC256)
+	@$(BIN)/segue compare voc256.yaml --on docs/mosaic.py --split 8-1 --methods mib,caf --seeds 3 \
+		--out results/mosaic --page docs/results-mosaic.md model.weights=weights/mobilenetv2_100.safetensors
 	@$(BIN)/segue ablate table3 voc256.yaml --on voc --split 15-1 --mode overlapped --seeds 3 \
 		--out results/voc256/ablations --page docs/results-voc256-parts.md \
 		scenario.hold_out=0.2 method.params.layer_since=1 $(VOC256)
