@@ -30,7 +30,6 @@ MAY_IMPORT = {
     "compare": {"core", "engine", "report", "many_runs"},
     "tune": {"core", "engine", "report", "many_runs"},
     "conversion": {"core", "data", "engine"},
-    "fetching": {"core", "data", "engine"},
     "manifests": BELOW_METHODS | {"engine"},
     "checkup": BELOW_METHODS | {"engine", "report"},
     "bench": BELOW_ENGINE | {"engine", "many_runs"},
