@@ -31,12 +31,8 @@ def check_method(method: str | type[Method], params: dict[str, Any] | None = Non
     """Check every promise of a method; `params` are its settings."""
     kind = plugins.find("method", method) if isinstance(method, str) else method
     bench = Bench(kind, params or {})
-    check_losses(bench)
-    check_teacher(bench)
-    check_predictions(bench)
-    check_poor_batches(bench)
-    check_replay(bench)
-    check_resume(bench)
+    for check in CHECKS:
+        check(bench)
 
 
 class Bench:
@@ -244,3 +240,14 @@ def _copy(node: Any) -> Any:
     if isinstance(node, dict):
         return {key: _copy(value) for key, value in node.items()}
     return [_copy(value) for value in node] if isinstance(node, list | tuple) else node
+
+
+CHECKS = (
+    check_losses,
+    check_teacher,
+    check_predictions,
+    check_poor_batches,
+    check_replay,
+    check_resume,
+)
+"""the contract, one promise each; the first line of its docstring says which"""

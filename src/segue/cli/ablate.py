@@ -6,16 +6,27 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
+from segue.cli._stories import STUDY
 from segue.cli.options import (
     ON,
     Device,
+    Json,
     ModeOption,
     Page,
+    Quiet,
     Seeds,
     SplitOption,
+    print_json,
     recipe_and_words,
+    runs_beside,
+    sheet_document,
+    talk,
+    tell_next,
 )
+
+STORY, PLACE = STUDY, 3
 
 
 def command(
@@ -23,31 +34,42 @@ def command(
         list[str],
         typer.Argument(
             metavar="TABLE... [RECIPE] [KEY=VALUE]",
-            help="table3, table5, table6, table7, figure6-kd, figure6-ad, variants, layers; all. Then a"
-            " recipe (my.yaml) and settings for all rows.",
+            help="table3, table5, table6, table7, figure6-kd, figure6-ad, variants, layers; or all."
+            " A recipe (my.yaml) and settings for all rows may follow.",
         ),
     ],
     on: Annotated[str, ON],
     split: SplitOption = None,
     mode: ModeOption = None,
     seeds: Seeds = 1,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the runs.")] = Path("runs/ablations"),
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the runs.")] = Path(
+        "runs/ablations"
+    ),
     page: Page = None,
     device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
-    """Run the rows of the paper's ablation tables, the paper's numbers beside ours.
+    """Run the ablation tables of the CAF paper, its numbers beside ours.
 
     segue ablate table3 --on scenes --seeds 3
 
     segue ablate table3 my.yaml --on voc data.root=FOLDER
 
-    Rows that are done are not run again. A recipe and KEY=VALUE settings may follow the tables.
-
-    Without --split and --mode: the paper's on voc, 5-2 overlapped on scenes.
+    Rows that are done are not run again.
+    Without --split and --mode: those of the paper on voc, 5-2 overlapped on scenes.
     """
+    from segue.report.ablation import ablation_sheet, ablation_table
     from segue.studies.ablate import ablate
 
     recipe, said = recipe_and_words(tables)
     words = [word for word in said if "=" in word]
     names = [word for word in said if "=" not in word]
-    ablate(names, on, split, mode, words, seeds, out, page, device, recipe=recipe)
+    console = talk(quiet, as_json)
+    done = ablate(names, on, split, mode, words, seeds, out, page, device, console, recipe)
+    if as_json:
+        print_json([sheet_document(ablation_sheet(each)) for each in done])
+    elif quiet:
+        Console().print(*map(ablation_table, done))
+    first = next(run for each in done for runs in each.runs for run in runs)
+    tell_next(f"report {runs_beside(first)}", "all rows on one page", silent=quiet or as_json)

@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from segue.cli._stories import USE
 from segue.cli.options import (
     RunFolder,
     tell,
 )
+
+STORY, PLACE = USE, 7
 
 
 def command(

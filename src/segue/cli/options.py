@@ -2,19 +2,64 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from segue.core.errors import UserError
 
+if TYPE_CHECKING:
+    from segue.core.config import RunConfig
+    from segue.core.records import RunRecord
+    from segue.report.tables import Sheet
+
+MODES = ("overlapped", "disjoint", "sequential", "divided")
+RECIPE_ENDINGS = (".yaml", ".yml")
+
+
+def _recipe_names(incomplete: str) -> Iterator[str]:
+    """Shipped recipes for the shell to complete; where none fits it completes files by itself."""
+    from segue.engine.recipe import recipe_folder
+
+    yield from (path.name for path in recipe_folder().glob("*.yaml") if path.name.startswith(incomplete))
+
+
+def _plugin_names(kind: str, incomplete: str) -> list[str]:
+    from segue.core import plugins
+
+    return [name for name in plugins.names(kind) if name.startswith(incomplete)]
+
+
+def method_names(incomplete: str) -> list[str]:
+    return [*_plugin_names("method", incomplete), *_recipe_names(incomplete)]
+
+
+def _dataset_names(incomplete: str) -> list[str]:
+    return _plugin_names("dataset", incomplete)
+
+
+def _modes(incomplete: str) -> list[str]:
+    return [mode for mode in MODES if mode.startswith(incomplete)]
+
+
+def flag(*names: str, help: str) -> Any:
+    """An option without a value."""
+    return typer.Option(*names, metavar="", help=help)
+
+
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="METHOD", help="A method (caf), a method file (mine.py), a recipe (my.yaml) or a run folder."
+        metavar="METHOD",
+        help="A method (caf), a method file (mine.py), a recipe (my.yaml) or a run folder.",
+        autocompletion=method_names,
     ),
 ]
 Words = Annotated[
@@ -23,47 +68,83 @@ Words = Annotated[
 ]
 RecipeWords = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="A recipe (my.yaml) and settings for all runs."),
+    typer.Argument(
+        metavar="[RECIPE] [KEY=VALUE]...",
+        help="A recipe (my.yaml) and settings, such as data.root=FOLDER.",
+        autocompletion=_recipe_names,
+    ),
 ]
-ON = typer.Option("--on", metavar="DATASET", help="Data set: see 'segue list datasets'.")
-SPLIT = typer.Option("--split", help="15-5: 15 classes first, then 5 at a time; or 'cat,dog/person'.")
+SourceWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RECIPE] [KEY=VALUE]...",
+        help="A recipe (my.yaml) or a run folder, and settings, such as data.root=FOLDER.",
+        autocompletion=_recipe_names,
+    ),
+]
+ON = typer.Option(
+    "--on",
+    metavar="DATASET",
+    help="Data set: see 'segue list datasets'.",
+    autocompletion=_dataset_names,
+)
+SPLIT = typer.Option(
+    "--split", metavar="SPLIT", help="15-5: 15 classes first, then 5 at a time; or 'cat,dog/person'."
+)
+MODE = typer.Option(
+    "--mode", metavar="MODE", help="overlapped, disjoint, sequential or divided.", autocompletion=_modes
+)
 On = Annotated[str | None, ON]
 SplitOption = Annotated[str | None, SPLIT]
-ModeOption = Annotated[
-    str | None, typer.Option("--mode", help="overlapped, disjoint, sequential or divided.")
-]
-Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of everything random.")]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Runs per row, with seeds 0, 1, ...")]
+ModeOption = Annotated[str | None, MODE]
+Seed = Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of all random numbers.")]
+Seeds = Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Runs per row, with seeds 0, 1, ...")]
 Page = Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Also write a Markdown page.")]
 Manifest = Annotated[
     Path | None,
     typer.Option("--manifest", metavar="FILE", help="The images of every step: see 'segue scenario'."),
 ]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
+Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+StepOption = Annotated[
+    int | None,
+    typer.Option("--step", metavar="N", help="After which step; the last finished one if not given."),
+]
+Quiet = Annotated[bool, flag("--quiet", "-q", help="Print errors and the result, nothing else.")]
+Json = Annotated[bool, flag("--json", help="Print the result as JSON; stdout holds nothing else.")]
 
 
 def settings(words: list[str] | None, seed: int | None) -> list[str]:
     return [*(words or []), *([] if seed is None else [f"train.seed={seed}"])]
 
 
+def is_recipe(word: str) -> bool:
+    return "=" not in word and word.endswith(RECIPE_ENDINGS)
+
+
 def recipe_and_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
     """A recipe that stands among the settings, and the settings."""
     from segue.engine.recipe import find_recipe
 
-    files = [word for word in words or [] if "=" not in word and word.endswith((".yaml", ".yml"))]
+    files = [word for word in words or [] if is_recipe(word)]
     if len(files) > 1:
         raise UserError(f"Two recipes, {files[0]} and {files[1]}: name one.")
     return (find_recipe(files[0]) if files else None), [word for word in words or [] if word not in files]
 
 
+def source_and_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
+    """A recipe or a run folder that stands among the settings, and the settings."""
+    folders = [word for word in words or [] if (Path(word) / "recipe.yaml").is_file()]
+    recipe, said = recipe_and_words([word for word in words or [] if word not in folders])
+    sources = [*map(Path, folders), *([recipe] if recipe else [])]
+    if len(sources) > 1:
+        raise UserError(f"{sources[0]} and {sources[1]} both name a recipe: leave one out.")
+    return (sources[0] if sources else None), said
+
+
 def with_manifest(words: list[str] | None, manifest: Path | None) -> list[str]:
     """Words that name a manifest too, quoted: values are read as YAML."""
     return [*(words or []), *([f"scenario.manifest={json.dumps(str(manifest))}"] if manifest else [])]
-
-
-def tell(message: str) -> None:
-    Console().print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 def resolve_target(
@@ -73,21 +154,74 @@ def resolve_target(
     mode: str | None,
     seed: int | None,
     words: list[str] | None,
-):
+) -> tuple[RunConfig, Path | None]:
     """The recipe that a target and its options name, and the run folder if the target is one."""
     from segue.engine.recipe import find_recipe, resolve
-    from segue.engine.restore import stored_recipe
 
     said = settings(words, seed)
     if (Path(target) / "recipe.yaml").is_file():
+        from segue.engine.restore import stored_recipe
+
         if on or split or mode:
             raise UserError("--on, --split and --mode do not go with a run folder: its recipe says them.")
         return stored_recipe(target, said), Path(target)
-    if target.endswith((".yaml", ".yml")):
+    if is_recipe(target):
         return resolve(None, on, split, mode, said, file=find_recipe(target)), None
     if "/" in target and not target.endswith(".py"):
         raise UserError(f"{target} is not a run folder: it has no recipe.yaml.")
     return resolve(target, on, split, mode, said), None
+
+
+def tell(message: str) -> None:
+    Console().print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def tell_next(command: str, why: str = "", silent: bool = False) -> None:
+    """The command to type next: on stderr, so that a result can be redirected without it."""
+    if not silent:
+        line = f"Next: segue {command}" + (f"  # {why}" if why else "")
+        Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def runs_beside(run: RunRecord) -> str:
+    """All runs of a study's setting, for a shell."""
+    return f"{quote(run.folder.parent)}/*-s*"
+
+
+def as_typed(target: str, on: str | None, split: str | None, mode: str | None, words: Sequence[str]) -> str:
+    """The words of a command again, for the one that comes next."""
+    options = {"--on": on, "--split": split, "--mode": mode}
+    said = [word for name, value in options.items() if value for word in (name, value)]
+    return shlex.join([target, *said, *words])
+
+
+def train_command(config: RunConfig, source: Path | None, words: Sequence[str]) -> str:
+    """How to train on data that was looked at."""
+    if source is not None:
+        return f"train {shlex.join([str(source), *words])}"
+    split = config.scenario.split  # a list of classes came from a manifest; offline: nobody said one
+    split = split if isinstance(split, str) and split != "offline" else "SPLIT"
+    return f"train {as_typed('caf', config.scenario.dataset, split, None, words)}"
+
+
+def quote(path: str | Path) -> str:
+    return shlex.quote(str(path))
+
+
+def talk(quiet: bool, as_json: bool = False) -> Console:
+    """Where a study tells what it does and what came out."""
+    return Console(stderr=as_json, quiet=quiet)
+
+
+def print_json(document: Any) -> None:
+    print(json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def sheet_document(sheet: Sheet) -> dict[str, Any]:
+    """A table of means and standard deviations for JSON."""
+    heads = [" ".join(head) for head in sheet.heads]
+    rows = [{"name": name, **dict(zip(heads, cells, strict=True))} for name, cells in sheet.rows]
+    return {"title": sheet.title, "rows": rows, "notes": sheet.caption}
 
 
 def print_tables(runs: list) -> None:
@@ -96,3 +230,18 @@ def print_tables(runs: list) -> None:
     console = Console()
     console.print(results_table(runs))
     console.print(metrics_table(runs))
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: NaN is null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "item"):  # a number of numpy
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,11 +7,16 @@ from typing import Annotated
 
 import typer
 
+from segue.cli._stories import USE
 from segue.cli.options import (
     print_tables,
+    quote,
     tell,
+    tell_next,
 )
 from segue.core.errors import UserError
+
+STORY, PLACE = USE, 6
 
 
 def command(
@@ -30,3 +35,4 @@ def command(
     page = write_markdown(runs, out) if out.suffix == ".md" else write_report(runs, out)
     print_tables(runs)
     tell(f"Page: {page}")
+    tell_next(f"export {quote(folders[0])} model.safetensors", "the trained model as a file")

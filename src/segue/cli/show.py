@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from segue.cli._stories import USE
 from segue.cli.options import (
+    Json,
     Manifest,
     ModeOption,
     On,
+    Quiet,
     Seed,
     SplitOption,
     Target,
     Words,
+    as_typed,
+    flag,
+    print_json,
     resolve_target,
+    tell_next,
     with_manifest,
 )
+
+if TYPE_CHECKING:
+    from segue.core.config import RunConfig
+    from segue.core.explain import Key
+
+STORY, PLACE = USE, 2
 
 
 def command(
@@ -23,9 +43,56 @@ def command(
     mode: ModeOption = None,
     manifest: Manifest = None,
     seed: Seed = None,
+    explain: Annotated[
+        bool, flag("--explain", help="List every key with value, meaning, range and default.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
-    """Print the resolved recipe: everything that a run would use."""
-    from segue.core.config import to_yaml
+    """Print the resolved recipe: everything that a run would use.
 
-    config, _ = resolve_target(target, on, split, mode, seed, with_manifest(words, manifest))
-    print(to_yaml(config), end="")
+    segue show caf --on voc --split 15-5 --explain
+    """
+    from segue.core.config import as_dict, to_yaml
+
+    said = with_manifest(words, manifest)
+    config, _ = resolve_target(target, on, split, mode, seed, said)
+    if explain and as_json:
+        print_json(_keys(config))
+    elif explain:
+        _print_keys(_keys(config))
+    elif as_json:
+        print_json(as_dict(config))
+    else:
+        print(to_yaml(config), end="")
+    tell_next(f"train {as_typed(target, on, split, mode, said)}", silent=quiet or as_json)
+
+
+def _keys(config: RunConfig) -> list[Key]:
+    from segue.core import plugins
+    from segue.core.config import as_dict
+    from segue.core.explain import explain
+
+    owners = {
+        "data": plugins.find("dataset", config.scenario.dataset).Config,
+        "method.params": plugins.find("method", config.method.name).Config,
+    }
+    return explain(as_dict(config), owners)
+
+
+def _print_keys(keys: Iterable[Key]) -> None:
+    """A key and its value on one line, then what it means; values that are not the default stand out."""
+    console = Console(highlight=False)
+    for key in keys:
+        default = "no default" if key.required else f"default {_value(key.default)}"
+        changed = not key.required and key.value != key.default
+        console.print(Text.assemble((key.name, "bold"), "=", (_value(key.value), "green" if changed else "")))
+        lines = [*([key.meaning] if key.meaning else []), f"{key.range}; {default}"]
+        console.print(Padding(Text("\n".join(lines), style="dim"), (0, 0, 0, 4), expand=False))
+
+
+def _value(value: object) -> str:
+    """As it is typed after KEY=."""
+    import json
+
+    return value if isinstance(value, str) and value else json.dumps(value)

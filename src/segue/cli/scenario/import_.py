@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,11 @@ from segue.cli.options import (
     SPLIT,
     ModeOption,
     Words,
+    quote,
+    tell_next,
 )
+
+PLACE = 2
 
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="The manifest to write, such as scenario.json.")]
 
@@ -27,12 +32,14 @@ def command(
     words: Words = None,
     mode: ModeOption = None,
 ) -> None:
-    """Make a manifest from the index lists of other code bases, and compare them with our rule.
+    """Make a manifest from the index lists of other code bases (MiB, PLOP).
 
     segue scenario import data/voc/15-5-ov voc-15-5.json --on voc --split 15-5 data.root=FOLDER
 
     Indices count the training images in order of name.
+    A table says how the lists differ from the rule of the mode.
     """
     from segue.engine.manifests import import_scenario
 
     import_scenario(folder, out, on, split, mode, words or [])
+    tell_next(f"train {shlex.join(['caf', *(words or [])])} --manifest {quote(out)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,11 @@ from segue.cli.options import (
     SPLIT,
     ModeOption,
     Words,
+    quote,
+    tell_next,
 )
+
+PLACE = 1
 
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="The manifest to write, such as scenario.json.")]
 
@@ -24,10 +29,13 @@ def command(
     words: Words = None,
     mode: ModeOption = None,
 ) -> None:
-    """Write the images of every step as a manifest, for 'segue train METHOD --manifest FILE'.
+    """Write the images of every step as a manifest.
 
     segue scenario write ade-100-10.json --on ade20k --split 100-10 data.root=FOLDER
+
+    'segue train METHOD --manifest FILE' trains on exactly these images.
     """
     from segue.engine.manifests import write_scenario
 
     write_scenario(out, on, split, mode, words or [])
+    tell_next(f"train {shlex.join(['caf', *(words or [])])} --manifest {quote(out)}")

@@ -50,6 +50,11 @@ class SegDataset(ABC):
     @abstractmethod
     def __init__(self, config: Any, split: DataSplit) -> None: ...
 
+    @classmethod
+    def other_tests(cls, config: Any) -> dict[str, Any]:
+        """Configs that test on other images of the same place, by the name of the part: a third list."""
+        return {}
+
     @property
     @abstractmethod
     def keys(self) -> tuple[str, ...]:
