@@ -37,7 +37,9 @@ def test_value_default_and_range():
     assert momentum.range == "number at least 0 and below 1"
     assert found["scenario.split"].required
     assert found["train.precision"].range == "fp32, bf16 or fp16"
-    assert found["method.params.kd_weight"].value == resolve("mib", "scenes", "5-2").method.params["kd_weight"]
+    assert (
+        found["method.params.kd_weight"].value == resolve("mib", "scenes", "5-2").method.params["kd_weight"]
+    )
 
 
 def test_a_key_is_explained_once_and_none_is_forgotten():

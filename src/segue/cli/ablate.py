@@ -20,10 +20,9 @@ from segue.cli.options import (
     SplitOption,
     print_json,
     recipe_and_words,
-    runs_beside,
     sheet_document,
     talk,
-    tell_next,
+    tell_report,
 )
 
 STORY, PLACE = STUDY, 3
@@ -71,5 +70,4 @@ def command(
         print_json([sheet_document(ablation_sheet(each)) for each in done])
     elif quiet:
         Console().print(*map(ablation_table, done))
-    first = next(run for each in done for runs in each.runs for run in runs)
-    tell_next(f"report {runs_beside(first)}", "all rows on one page", silent=quiet or as_json)
+    tell_report((run for each in done for runs in each.runs for run in runs), quiet or as_json)

@@ -20,10 +20,9 @@ from segue.cli.options import (
     Seeds,
     print_json,
     recipe_and_words,
-    runs_beside,
     sheet_document,
     talk,
-    tell_next,
+    tell_report,
 )
 
 STORY, PLACE = STUDY, 1
@@ -78,5 +77,4 @@ def command(
         print_json([sheet_document(methods_sheet(table)) for table in tables])
     elif quiet:
         Console().print(*map(methods_table, tables))
-    first = next(run for runs in tables[0].runs.values() for run in runs)
-    tell_next(f"report {runs_beside(first)}", "curves and pictures", silent=quiet or as_json)
+    tell_report((run for table in tables for runs in table.runs.values() for run in runs), quiet or as_json)

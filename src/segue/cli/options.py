@@ -6,7 +6,8 @@ import dataclasses
 import json
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -183,9 +184,10 @@ def tell_next(command: str, why: str = "", silent: bool = False) -> None:
         Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def runs_beside(run: RunRecord) -> str:
-    """All runs of a study's setting, for a shell."""
-    return f"{quote(run.folder.parent)}/*-s*"
+def tell_report(runs: Iterable[RunRecord], silent: bool) -> None:
+    """How to see the runs of a study's first setting on one page."""
+    for run in islice(runs, 1):
+        tell_next(f"report {quote(run.folder.parent)}/*-s*", "curves and pictures", silent)
 
 
 def as_typed(target: str, on: str | None, split: str | None, mode: str | None, words: Sequence[str]) -> str:
