@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -247,6 +248,31 @@ def test_python_that_cannot_be_started(voc, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(crew, "MANY", 1)
     monkeypatch.setattr(crew.sys, "executable", "/no/such/python")
     assert ids(class_index(open_train(voc)))[1] == [0, 20, 255]
+
+
+FROM_ELSEWHERE = """
+import sys
+from segue.data import crew
+from segue.data.datasets.voc import Config, Voc
+from segue.data.index import class_index
+
+crew.MANY = 1
+Voc.check = None  # here; the processes have one of their own
+assert class_index(Voc(Config(root=sys.argv[1]), "train")).any()
+"""
+"""a script as users write it, without `if __name__ == "__main__"`"""
+
+
+def test_modules_in_the_current_folder_are_not_executed(voc, tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    script, here = tmp_path / "scripts" / "index.py", tmp_path / "here"
+    script.write_text(FROM_ELSEWHERE)
+    here.mkdir()
+    for name in ("numpy", "pickle", "types"):
+        (here / f"{name}.py").write_text(f"open({str(here / 'executed')!r}, 'a').write('{name} ')")
+    outcome = subprocess.run([sys.executable, script, voc.root], cwd=here, capture_output=True, text=True)
+    assert not (here / "executed").exists()
+    assert outcome.returncode == 0, outcome.stderr
 
 
 def test_data_set_that_cannot_be_sent_is_read_here(processes) -> None:

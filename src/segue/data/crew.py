@@ -29,6 +29,8 @@ CHUNK = 64
 """most images that are asked for at once: a tenth of a second, for the progress bar and for Ctrl-C"""
 MANY = 3000
 """images from which on processes are worth their start, a good half second"""
+SERVE = "import sys; sys.path[:] = filter(None, sys.path); from segue.data.crew import serve; serve()"
+"""`python -c` looks in the current folder first: a numpy.py that lies there is not ours to execute"""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class _Crew:
             return None
         try:
             process = subprocess.Popen(
-                [sys.executable, "-c", "from segue.data.crew import serve; serve()"],
+                [sys.executable, "-c", SERVE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
