@@ -34,11 +34,10 @@ def choose_samples(scenario: Scenario, present: np.ndarray, candidates: np.ndarr
 def write_inputs(folder: Path, batch: Batch, class_names: tuple[str, ...]) -> None:
     """Images and ground truth, once per run; labels are those of the last step."""
     for number, (image, labels) in enumerate(zip(batch.images.cpu(), batch.labels.cpu(), strict=True)):
-        _write(folder / str(number) / "input.png", Image.fromarray(image.permute(1, 2, 0).numpy()))
-        _write(folder / str(number) / "truth.png", _indexed(labels))
-    write_json(
-        folder / "index.json", {"samples": [{"key": key} for key in batch.keys], "classes": class_names}
-    )
+        _write(folder, f"{number}/input.png", Image.fromarray(image.permute(1, 2, 0).numpy()))
+        _write(folder, f"{number}/truth.png", _indexed(labels))
+    index = {"samples": [{"key": key} for key in batch.keys], "classes": class_names}
+    write_json(folder / "index.json", index, folder.parent)
 
 
 @torch.inference_mode()
@@ -50,7 +49,7 @@ def write_predictions(folder: Path, method: Method, batch: Batch, step: int) -> 
         name: values.float().cpu().numpy() for name, values in method.attention_maps(batch.images).items()
     }
     for number, (image, labels) in enumerate(zip(batch.images.cpu(), predicted, strict=True)):
-        _write(folder / str(number) / f"step{step}.png", _indexed(labels))
+        _write(folder, f"{number}/step{step}.png", _indexed(labels))
         photo = Image.fromarray(image.permute(1, 2, 0).numpy())
         for name, values in maps.items():
             peak = float(np.abs(values[number]).max())
@@ -58,7 +57,7 @@ def write_predictions(folder: Path, method: Method, batch: Batch, step: int) -> 
             if name != "energy":  # what the strongest colour stands for; energy has no unit
                 about.add_text("peak", f"{peak:.2g}")
             picture = overlay(photo, values[number] / max(peak, TINY))
-            _write(folder / str(number) / f"step{step}-{name}.png", picture, about)
+            _write(folder, f"{number}/step{step}-{name}.png", picture, about)
 
 
 def overlay(photo: Image.Image, level_hw: np.ndarray) -> Image.Image:
@@ -83,6 +82,6 @@ def _indexed(labels: torch.Tensor) -> Image.Image:
     return picture
 
 
-def _write(path: Path, picture: Image.Image, about: PngInfo | None = None) -> None:
-    with atomic_file(path) as file:
+def _write(folder: Path, name: str, picture: Image.Image, about: PngInfo | None = None) -> None:
+    with atomic_file(folder / name, root=folder.parent) as file:
         picture.save(file, format="PNG", pnginfo=about)
