@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from segue.cli.options import (
+    out_option,
     print_tables,
     tell,
 )
@@ -16,9 +17,9 @@ from segue.core.errors import UserError
 
 def command(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders to compare.")],
-    out: Annotated[
-        Path, typer.Option("--out", help="The page to write; a name in .md gives the tables as Markdown.")
-    ] = Path("report.html"),
+    out: Annotated[Path, out_option("The page to write; a name in .md gives the tables as Markdown.")] = Path(
+        "report.html"
+    ),
 ) -> None:
     """Compare runs: tables here, and one self-contained HTML page with curves and pictures."""
     from segue.core.records import read_run
