@@ -84,7 +84,7 @@ def test_methods_are_run_once_shown_and_never_run_again(segue, tmp_path, monkeyp
         shutil.rmtree(tmp_path / folder / "checkpoints")
     with monkeypatch.context() as patch:
         patch.setattr(
-            "segue.studies.many_runs.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}")
+            "segue.studies.missing.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}")
         )
         before = page.read_text()
         page.unlink()

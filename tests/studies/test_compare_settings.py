@@ -13,7 +13,7 @@ from segue.core.records import read_run
 from segue.data.datasets.scenes import class_name
 from segue.engine.folder import plain_name
 from segue.engine.recipe import recipe_folder
-from segue.studies.many_runs import command_line, write_page
+from segue.studies.pages import command_line, write_page
 
 HERE = ("compare", "--on", "scenes", "--split", "2-1")
 FOUR = ("compare", "--on", "scenes", "--split", "2-1", "--split", "2-2", *SHORT, "data.classes=4")

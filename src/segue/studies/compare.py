@@ -18,18 +18,9 @@ from segue.core.remarks import Remarks, read_remarks
 from segue.engine.folder import plain_name
 from segue.engine.recipe import resolve
 from segue.report import MethodTable, methods_page, methods_table
-from segue.studies.many_runs import (
-    check_page,
-    check_scenarios,
-    check_words,
-    command_line,
-    named_methods,
-    run_missing,
-    setting_text,
-    started_runs,
-    without_place,
-    write_page,
-)
+from segue.studies.missing import run_missing, started_runs
+from segue.studies.pages import check_page, command_line, without_place, write_page
+from segue.studies.requests import check_scenarios, check_words, named_methods, setting_text
 
 REMARKS = "remarks.yaml"
 """beside the run folders of a setting: what a person adds to its page"""
