@@ -140,10 +140,11 @@ def started_runs(places: Iterable[Path]) -> tuple[RunRecord, ...]:
 
 
 def setting_text(config: RunConfig) -> str:
-    """Data set, split and mode."""
+    """Data set, split and mode; of a data set in a file of one's own the name without its place."""
     scenario = config.scenario
+    dataset = Path(scenario.dataset).stem if scenario.dataset.endswith(".py") else scenario.dataset
     split = scenario.split if isinstance(scenario.split, str) else "custom"
-    return f"{scenario.dataset} {split} {scenario.mode}"
+    return f"{dataset} {split} {scenario.mode}"
 
 
 def named_methods(methods: Sequence[str], known: Sequence[str]) -> list[str]:
