@@ -30,17 +30,17 @@ def ctrl_c_is_heard() -> None:
 def segue(monkeypatch, capsys, tmp_path) -> Callable[..., tuple[int, str, str]]:
     """`segue WORDS` in this process, one run after the other; counts the runs in `call.runs`."""
     from segue import cli  # here: tests of the lower parts do not wait for the engine
-    from segue.engine import grid
+    from segue.studies import pool
 
     monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setattr(grid, "available_cores", lambda: 1)
-    real = grid.run
+    monkeypatch.setattr(pool, "available_cores", lambda: 1)
+    real = pool.run
 
     def counted(config, folder, *rest):
         call.runs.append(folder.relative_to(tmp_path).as_posix())
         return real(config, folder, *rest)
 
-    monkeypatch.setattr(grid, "run", counted)
+    monkeypatch.setattr(pool, "run", counted)
 
     def call(*words: str | Path) -> tuple[int, str, str]:
         call.runs = []
@@ -60,5 +60,23 @@ def segue(monkeypatch, capsys, tmp_path) -> Callable[..., tuple[int, str, str]]:
 def planned(monkeypatch) -> list[Any]:
     """The jobs of the last comparison; none is run."""
     jobs: list[Any] = []
-    monkeypatch.setattr("segue.many_runs.run_all", lambda asked, *_, **__: jobs.extend(asked))
+    monkeypatch.setattr("segue.studies.missing.run_all", lambda asked, *_, **__: jobs.extend(asked))
     return jobs
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a method's finished, uninterrupted run. Not to be changed: copy it."""
+    from tiny_runs import quiet_run, recipe  # here: tests of the lower rooms do not wait for the engine
+
+    home = tmp_path_factory.mktemp("finished")
+    torch.set_num_threads(1)
+
+    def folder(method: str) -> Path:
+        if not (home / method).exists():
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("SEGUE_CACHE", str(home / "cache"))
+                quiet_run(recipe(method), home / method)
+        return home / method
+
+    return folder

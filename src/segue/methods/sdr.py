@@ -17,7 +17,7 @@ from torch import Tensor
 
 from segue.core.config import NonNegative
 from segue.core.scenario import Step
-from segue.data.steps import Batch
+from segue.data.batches import Batch
 from segue.losses import cross_entropy, incremental_losses
 from segue.losses.processes import sum_over_processes
 from segue.losses.prototypes import attraction, class_sums, repulsion, sparsity

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from segue.data.checking.diagnosis import StepSurvey
+from segue.data.doctor.diagnosis import StepSurvey
 from segue.report.charts import COLOURS, Chart, empty_figure, house_style, shortened
 
 BAR, SIDES, HEIGHT, LEAST_WIDTH = 36, 90, 330, 360
