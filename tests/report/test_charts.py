@@ -13,7 +13,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from segue.core.errors import UserError
-from segue.report.charts import INK, Chart, empty_figure, house_style
+from segue.report.charts import INK, Chart, house_style, new_figure
 from segue.report.comparison import Entry, Stat, compare
 from segue.report.line_charts import NAME_ROW, axis_limit, spread_out, step_charts, steps_chart
 from segue.report.plane_chart import plane_chart
@@ -162,8 +162,8 @@ def test_names_in_any_script_and_the_reader_s_own_settings(tmp_path):
     import matplotlib
 
     with matplotlib.rc_context({"axes.titlesize": 40, "svg.fonttype": "path"}), house_style():
-        figure, axes = empty_figure(300, 200)
-        axes.set_title("猫")
+        figure = new_figure(300, 200)
+        figure.subplots().set_title("猫")
         svg = Chart("x", "猫", "猫", figure).inline()
     assert ">猫</text>" in svg and "40px" not in svg
 

@@ -53,6 +53,12 @@ def test_json_has_the_scores_of_every_run(runs, tmp_path):
 def test_endings(runs, tmp_path):
     assert write_report(runs, tmp_path / "x.HTML").read_text(encoding="utf-8").startswith("<!doctype html>")
     assert write_report(runs, tmp_path / "x.md").read_text(encoding="utf-8").startswith("**Mean IoU")
+    assert write_report(runs, tmp_path / "x.pdf").read_bytes().startswith(b"%PDF")
+    assert (
+        write_report(runs, tmp_path / "x.svg").read_text(encoding="utf-8").count(">mean IoU, percent<") == 3
+    )
+    with pytest.raises(UserError, match="no curves"):
+        write_report(runs[1:2], tmp_path / "x.png")
     for name in ("x.xlsx", "x"):
         with pytest.raises(UserError, match=r"\.html, \.md, \.csv, \.json"):
             write_report(runs, tmp_path / name)

@@ -18,7 +18,7 @@ def command(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders to compare.")],
     out: Annotated[
         Path,
-        typer.Option("--out", help="File to write; the ending says what: .html, .md, .csv or .json."),
+        typer.Option("--out", help="File to write: .html, .md, .csv, .json; curves alone: .pdf, .svg, .png."),
     ] = Path("report.html"),
 ) -> None:
     """Compare runs: tables here, and one self-contained HTML page with curves and pictures."""

@@ -21,7 +21,6 @@ from segue.core.errors import UserError
 from segue.core.records import atomic_file
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, PAPER = "#1f2328", "#ffffff"
@@ -137,13 +136,13 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def empty_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure with one plot; sizes in points."""
+def new_figure(width: float, height: float) -> Figure:
+    """A figure without plots; sizes in points."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width / POINTS, height / POINTS), layout="constrained")
     figure.patch.set_gid("paper")
-    return figure, figure.subplots()
+    return figure
 
 
 def look(index: int, bound: bool = False) -> dict[str, str]:

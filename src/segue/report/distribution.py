@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from segue.data.doctor.diagnosis import StepSurvey
-from segue.report.charts import COLOURS, Chart, empty_figure, house_style, shortened
+from segue.report.charts import COLOURS, Chart, house_style, new_figure, shortened
 
 BAR, SIDES, HEIGHT, LEAST_WIDTH = 36, 90, 330, 360
 """points of a bar and of what surrounds the bars"""
@@ -34,7 +34,8 @@ def _bars(step: StepSurvey) -> list[tuple[str, float, str]]:
 
 @house_style()
 def _chart(title: str, bars: Sequence[tuple[str, float, str]], limit: int) -> Chart:
-    figure, axes = empty_figure(max(SIDES + BAR * len(bars), LEAST_WIDTH), HEIGHT)
+    figure = new_figure(max(SIDES + BAR * len(bars), LEAST_WIDTH), HEIGHT)
+    axes = figure.subplots()
     axes.set_title(title)
     places = range(len(bars))
     shares = [100 * share for _, share, _ in bars]

@@ -1,4 +1,4 @@
-"""A comparison as a file. The ending says which: a page, tables in Markdown, or the numbers alone."""
+"""A comparison as a file. The ending says which: a page, tables, the numbers alone, or the curves alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from typing import Any
 from segue.core.errors import UserError
 from segue.core.metrics import iou, run_scores, step_scores
 from segue.core.records import RunRecord, atomic_file
+from segue.report.charts import FORMATS
 from segue.report.comparison import Comparison, Entry, compare
 from segue.report.html import render
+from segue.report.line_charts import step_panels_chart
 from segue.report.markdown import markdown_tables
 
 FINAL = ("average", "forgetting", "backward_transfer", "stability", "plasticity", "gap_to_joint")
@@ -23,22 +25,25 @@ FINAL = ("average", "forgetting", "backward_transfer", "stability", "plasticity"
 
 
 def write_report(runs: Sequence[RunRecord], path: str | Path) -> Path:
-    """Write what the ending of `path` asks for: .html, .md, .csv or .json."""
+    """Write what the ending of `path` asks for: .html, .md, .csv, .json; the curves as .svg, .pdf, .png."""
     path = Path(path)
-    text = WRITERS[check_ending(path)](runs)
+    ending = path.suffix.lower()
+    if ending in FORMATS:
+        return _write_curves(runs, path)
+    if ending not in WRITERS:
+        endings = ", ".join((*WRITERS, *FORMATS))
+        raise UserError(f"{path}: a report is written as {endings}; name a file with one of these endings.")
+    text = WRITERS[ending](runs)
     with atomic_file(path) as file:
         file.write(text.encode("utf-8", "replace"))  # a file's name may hold what is no text
     return path
 
 
-def check_ending(path: Path) -> str:
-    """The ending of a report that can be written; any other is refused."""
-    ending = path.suffix.lower()
-    if ending not in WRITERS:
-        raise UserError(
-            f"{path}: a report is written as {', '.join(WRITERS)}; name a file with one of these endings."
-        )
-    return ending
+def _write_curves(runs: Sequence[RunRecord], path: Path) -> Path:
+    chart = step_panels_chart(compare(runs))
+    if chart is None:
+        raise UserError(f"{path}: there are no curves to draw, since no run has more than one step.")
+    return chart.save(path)
 
 
 def csv_table(runs: Sequence[RunRecord]) -> str:

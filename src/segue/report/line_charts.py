@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from segue.report.charts import INK, Chart, empty_figure, house_style, look, shortened
+from segue.report.charts import INK, Chart, house_style, look, new_figure, shortened
 from segue.report.comparison import Comparison, Entry, Stat
 from segue.report.tables import MEANS, format_number
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.container import Container
 
 WIDTH, HEIGHT, LEGEND_ROW = 460, 310, 21
 WIDE, WIDE_HEIGHT, NAME_ROW = 790, 480, 16
@@ -34,13 +36,29 @@ def step_charts(comparison: Comparison) -> list[Chart]:
 
     There are no charts if there is only one step to show.
     """
+    panels, steps = _step_panels(comparison), range(comparison.num_steps)
+    limit = _limit(panels)
+    return [line_chart({title: lines}, limit, steps, "step") for title, lines in panels.items()]
+
+
+def step_panels_chart(comparison: Comparison) -> Chart | None:
+    """The same side by side in one figure with one legend, for a paper."""
+    panels = _step_panels(comparison)
+    return line_chart(panels, _limit(panels), range(comparison.num_steps), "step") if panels else None
+
+
+def _step_panels(comparison: Comparison) -> dict[str, list[Line]]:
+    """The lines of each chart by its title."""
     if comparison.num_steps < 2 or all(entry.offline for entry in comparison.entries):
-        return []
-    titles = {"all": "All classes seen so far", "old": "Classes of step 0", "new": "Classes of later steps"}
-    content = {mean: mean_lines(comparison.entries, comparison.num_steps, mean) for mean in titles}
-    limit = axis_limit(value for lines in content.values() for line in lines for value in line.values)
-    steps = range(comparison.num_steps)
-    return [line_chart(titles[mean], content[mean], limit, steps, "step") for mean in titles]
+        return {}
+    titles = {"All classes seen so far": "all", "Classes of step 0": "old", "Classes of later steps": "new"}
+    return {
+        title: mean_lines(comparison.entries, comparison.num_steps, mean) for title, mean in titles.items()
+    }
+
+
+def _limit(panels: Mapping[str, Sequence[Line]]) -> int:
+    return axis_limit(value for lines in panels.values() for line in lines for value in line.values)
 
 
 def mean_lines(entries: Iterable[Entry], num_steps: int, mean: str) -> list[Line]:
@@ -67,32 +85,23 @@ def tick_size(limit: float) -> int:
 
 
 @house_style()
-def line_chart(title: str, lines: Sequence[Line], limit: int, places: Sequence[int], axis: str) -> Chart:
-    """Lines from 0 to `limit` with a legend below; for several seeds with one standard deviation."""
-    rows = math.ceil(len(lines) / 2)
-    figure, axes = empty_figure(WIDTH, HEIGHT + rows * LEGEND_ROW)
-    stride = math.ceil(len(places) / MOST_TICKS)
-    _axes(axes, title, limit, places, axis)
-    handles = []
-    for line in lines:
-        if line.bound:
-            handles.append(_bound(axes, line))
-            continue
-        means, spread = [value.mean for value in line.values], [value.std for value in line.values]
-        handles.append(
-            axes.errorbar(
-                list(places),
-                means,
-                spread,
-                **look(line.look),
-                elinewidth=1.4,
-                markevery=stride,
-                errorevery=stride,
-            )
-        )
+def line_chart(panels: Mapping[str, Sequence[Line]], limit: int, places: Sequence[int], axis: str) -> Chart:
+    """Lines from 0 to `limit`, a panel for each title, with one legend below them.
+
+    The panels have the same lines. Several seeds are shown with one standard deviation.
+    """
+    lines = next(iter(panels.values()))
+    columns = 2 * len(panels)
+    rows = math.ceil(len(lines) / columns)
+    figure = new_figure(WIDTH * len(panels), HEIGHT + rows * LEGEND_ROW)
+    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (title, own) in zip(all_axes, panels.items(), strict=True):
+        _axes(axes, title, limit, places, axis)
+        handles = [_line(axes, line, places) for line in own]
     labels = [line.label for line in lines]
-    figure.legend(handles, labels, loc="outside lower left", ncols=2, fontsize=12)
-    return Chart("lines", title, title, figure)
+    figure.legend(handles, labels, loc="outside lower left", ncols=columns, fontsize=12)
+    told = "; ".join(panels)
+    return Chart("lines", told, told, figure)
 
 
 @house_style()
@@ -102,7 +111,8 @@ def steps_chart(setting: str, entries: Mapping[str, Entry], num_steps: int) -> C
     if all(line.bound for line in lines):
         return None
     limit = axis_limit(Stat(value.mean) for line in lines for value in line.values)
-    figure, axes = empty_figure(WIDE, max(WIDE_HEIGHT, NAME_ROW * len(lines) + 90))
+    figure = new_figure(WIDE, max(WIDE_HEIGHT, NAME_ROW * len(lines) + 90))
+    axes = figure.subplots()
     title = f"All classes seen so far: {setting}"
     _axes(axes, title, limit, range(num_steps), "step")
     for line in lines:
@@ -135,7 +145,17 @@ def _axes(axes: Axes, title: str, limit: int, places: Sequence[int], axis: str) 
     axes.set_xlim(places[0] - room, places[-1] + room)
 
 
-def _bound(axes: Axes, line: Line):
+def _line(axes: Axes, line: Line, places: Sequence[int]) -> Artist | Container:
+    """A line with its deviations, as the legend shows it."""
+    if line.bound:
+        return _bound(axes, line)
+    stride = math.ceil(len(places) / MOST_TICKS)
+    means, spread = [value.mean for value in line.values], [value.std for value in line.values]
+    marks = {"elinewidth": 1.4, "markevery": stride, "errorevery": stride}
+    return axes.errorbar(list(places), means, spread, **look(line.look), **marks)
+
+
+def _bound(axes: Axes, line: Line) -> Artist:
     return axes.axhline(line.values[0].mean, color=INK, linestyle=(0, (5, 3)), linewidth=1.6)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from segue.report.charts import INK, Chart, empty_figure, house_style, look, shortened
+from segue.report.charts import INK, Chart, house_style, look, new_figure, shortened
 from segue.report.comparison import Entry, Stat
 from segue.report.line_charts import WIDE, WIDE_HEIGHT, axis_limit
 from segue.report.tables import MEANS
@@ -37,7 +37,8 @@ def plane_chart(setting: str, entries: Mapping[str, Entry], num_steps: int) -> C
             points[name] = (old, new)
     if not points:
         return None
-    figure, axes = empty_figure(WIDE, WIDE_HEIGHT)
+    figure = new_figure(WIDE, WIDE_HEIGHT)
+    axes = figure.subplots()
     title = f"Old against new classes after the last step: {setting}"
     axes.set_title(title)
     axes.set_xlabel("old classes, mean IoU in percent")

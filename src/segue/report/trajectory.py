@@ -70,7 +70,7 @@ def trajectory_charts(comparison: Comparison) -> list[Chart]:
                     for index, (name, scores) in enumerate(found.scores.items())
                 ]
                 title = f"{found.label}, step {found.step}: {what}"
-                charts.append(line_chart(title, lines, limit, found.epochs, "epochs of the step"))
+                charts.append(line_chart({title: lines}, limit, found.epochs, "epochs of the step"))
     return charts
 
 
