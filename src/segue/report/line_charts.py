@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.container import Container
 
-WIDTH, HEIGHT, LEGEND_ROW = 460, 310, 21
+WIDTH, HEIGHT, LEGEND_ROW = 400, 290, 21
+SHORT_NAME = 18
+"""most characters of names that stand in two columns below a panel"""
 WIDE, WIDE_HEIGHT, NAME_ROW = 790, 480, 16
 MOST_TICKS = 11
 
@@ -91,7 +93,7 @@ def line_chart(panels: Mapping[str, Sequence[Line]], limit: int, places: Sequenc
     The panels have the same lines. Several seeds are shown with one standard deviation.
     """
     lines = next(iter(panels.values()))
-    columns = 2 * len(panels)
+    columns = len(panels) * (2 if max(len(line.label) for line in lines) <= SHORT_NAME else 1)
     rows = math.ceil(len(lines) / columns)
     figure = new_figure(WIDTH * len(panels), HEIGHT + rows * LEGEND_ROW)
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
