@@ -168,10 +168,10 @@ def _open(path: Path, mode: str | None) -> Image.Image | None:
     if not path.is_file():
         return None
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=("PNG",)) as image:  # PIL's other decoders may start programs
             image.load()
-    except (OSError, SyntaxError) as error:
-        raise UserError(f"{path} is not a readable picture: {error}.") from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError(f"{path} is not a readable picture (PNG): {error}.") from error
     if mode is None and image.mode not in ("P", "L"):
         raise UserError(f"{path} should hold one label per pixel (mode P), but its mode is {image.mode}.")
     peak = image.info.get("peak")
