@@ -103,7 +103,7 @@ def test_archive_got_by_hand(segue, tmp_path, monkeypatch) -> None:
     )
     monkeypatch.setitem(sources.SOURCES, "ade20k", sources.Source("Small", "got", (archive,), "Terms."))
     words = ("data", "fetch", "ade20k", "--out", tmp_path / "data", "--archive", packed)
-    code, text, err = segue(*words)
+    code, _, err = segue(*words)
     assert code == 0, err
     assert (tmp_path / "data" / "got" / "images" / "a.txt").read_text() == "hello"
     assert "Next: segue data check --on ade20k data.root=" in err

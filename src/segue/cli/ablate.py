@@ -18,6 +18,7 @@ from segue.cli.options import (
     Quiet,
     Seeds,
     SplitOption,
+    out_option,
     print_json,
     recipe_and_words,
     sheet_document,
@@ -41,9 +42,7 @@ def command(
     split: SplitOption = None,
     mode: ModeOption = None,
     seeds: Seeds = 1,
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the runs.")] = Path(
-        "runs/ablations"
-    ),
+    out: Annotated[Path, out_option("Folder for the runs.")] = Path("runs/ablations"),
     page: Page = None,
     device: Device = "auto",
     quiet: Quiet = False,

@@ -18,6 +18,7 @@ from segue.cli.options import (
     Quiet,
     RecipeWords,
     Seeds,
+    out_option,
     print_json,
     recipe_and_words,
     sheet_document,
@@ -45,9 +46,7 @@ def command(
         str, typer.Option("--methods", metavar="NAMES", help="all, or names and .py files: mib,caf,mine.py.")
     ] = "all",
     seeds: Seeds = 1,
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the runs.")] = Path(
-        "runs/compare"
-    ),
+    out: Annotated[Path, out_option("Folder for the runs.")] = Path("runs/compare"),
     page: Page = None,
     device: Device = "auto",
     quiet: Quiet = False,

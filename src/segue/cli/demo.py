@@ -5,20 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from segue.cli._stories import TRY
-from segue.cli.options import Device, Quiet, Seed, Words, settings, talk, tell, tell_next
+from segue.cli.options import Device, Quiet, Seed, Words, out_option, settings, talk, tell, tell_next
 
 STORY, PLACE = TRY, 1
 
 
 def command(
     words: Words = None,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="Folder for the runs and the page.")
-    ] = Path("demo"),
+    out: Annotated[Path, out_option("Folder for the runs and the page.")] = Path("demo"),
     seed: Seed = None,
     device: Device = "auto",
     quiet: Quiet = False,

@@ -115,6 +115,23 @@ Quiet = Annotated[bool, flag("--quiet", "-q", help="Print errors and the result,
 Json = Annotated[bool, flag("--json", help="Print the result as JSON; stdout holds nothing else.")]
 
 
+def named_path(text: str | Path) -> Path:
+    """A path that is to be written. An empty one would be the current folder: nobody means that."""
+    if not str(text):
+        raise typer.BadParameter("it is empty. Name the file or folder to write; . is the current folder.")
+    return Path(text)
+
+
+def out_option(help: str, metavar: str = "FOLDER") -> Any:
+    return typer.Option("--out", metavar=metavar, parser=named_path, help=help)
+
+
+ManifestOut = Annotated[
+    Path,
+    typer.Argument(metavar="OUT", parser=named_path, help="The manifest to write, such as scenario.json."),
+]
+
+
 def settings(words: list[str] | None, seed: int | None) -> list[str]:
     return [*(words or []), *([] if seed is None else [f"train.seed={seed}"])]
 
@@ -135,7 +152,7 @@ def recipe_and_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
 
 def source_and_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
     """A recipe or a run folder that stands among the settings, and the settings."""
-    folders = [word for word in words or [] if (Path(word) / "recipe.yaml").is_file()]
+    folders = [word for word in words or [] if word and (Path(word) / "recipe.yaml").is_file()]
     recipe, said = recipe_and_words([word for word in words or [] if word not in folders])
     sources = [*map(Path, folders), *([recipe] if recipe else [])]
     if len(sources) > 1:
@@ -160,7 +177,7 @@ def resolve_target(
     from segue.engine.recipe import find_recipe, resolve
 
     said = settings(words, seed)
-    if (Path(target) / "recipe.yaml").is_file():
+    if target and (Path(target) / "recipe.yaml").is_file():
         from segue.engine.restore import stored_recipe
 
         if on or split or mode:

@@ -19,6 +19,7 @@ from segue.cli.options import (
     Target,
     Words,
     flag,
+    out_option,
     print_tables,
     quote,
     resolve_target,
@@ -40,9 +41,7 @@ def command(
     seed: Seed = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FOLDER", help="Run folder; by default below runs/, named after the recipe."
-        ),
+        out_option("Run folder; by default below runs/, named after the recipe."),
     ] = None,
     resume: Annotated[bool, flag("--resume", help="Continue a run of this recipe that was stopped.")] = False,
     overwrite: Annotated[bool, flag("--overwrite", help="Delete an earlier run in that folder.")] = False,

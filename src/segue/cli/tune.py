@@ -18,6 +18,7 @@ from segue.cli.options import (
     Quiet,
     RecipeWords,
     SplitOption,
+    out_option,
     print_json,
     quote,
     recipe_and_words,
@@ -37,9 +38,7 @@ def command(
     methods: Annotated[
         str, typer.Option("--methods", metavar="NAMES", help="all that the recipe tunes, or some: mib,caf.")
     ] = "all",
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="Folder for the runs and the choice.")
-    ] = Path("runs/tune"),
+    out: Annotated[Path, out_option("Folder for the runs and the choice.")] = Path("runs/tune"),
     page: Page = None,
     device: Device = "auto",
     quiet: Quiet = False,

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from segue.cli.options import Quiet, flag, quote, tell, tell_next
+from segue.cli.options import Quiet, flag, named_path, quote, tell, tell_next
 
 if TYPE_CHECKING:
     from segue.data.convert import Converted
@@ -21,7 +21,7 @@ MOST_LINES = 10
 
 def command(
     source: Annotated[Path, typer.Argument(metavar="IN", help="A folder or JSON file of annotations.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", parser=named_path, help="The folder to write.")],
     to: Annotated[
         Literal["voc", "folder"],
         typer.Option("--to", metavar="FORMAT", help="voc: JPEG images, palette masks. folder: lossless."),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from segue.cli.options import quote, tell_next
+from segue.cli.options import out_option, quote, tell_next
 
 PLACE = 1
 
@@ -17,7 +17,7 @@ def command(
         Literal["voc", "ade20k", "cityscapes"],
         typer.Argument(metavar="NAME", help="voc, ade20k or cityscapes."),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the data.")] = Path("data"),
+    out: Annotated[Path, out_option("Folder for the data.")] = Path("data"),
     archive: Annotated[
         list[Path] | None,
         typer.Option("--archive", metavar="FILE", help="An archive that you downloaded; may be repeated."),

@@ -14,6 +14,7 @@ from segue.cli.options import (
     Quiet,
     SourceWords,
     SplitOption,
+    out_option,
     source_and_words,
     tell,
     tell_next,
@@ -35,9 +36,7 @@ def command(
         str, typer.Option("--part", metavar="PART", help="train, test, or the name of a list: val.")
     ] = "train",
     images: Annotated[int, typer.Option("--images", metavar="N", min=1, help="How many images.")] = 12,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page to write.")] = Path(
-        "sheet.html"
-    ),
+    out: Annotated[Path, out_option("The page to write.", "FILE")] = Path("sheet.html"),
     quiet: Quiet = False,
 ) -> None:
     """Write a contact sheet of a step: images, masks as drawn, labels as the model sees them.

@@ -11,6 +11,7 @@ import typer
 from segue.cli.options import (
     ON,
     SPLIT,
+    ManifestOut,
     ModeOption,
     Words,
     quote,
@@ -19,14 +20,12 @@ from segue.cli.options import (
 
 PLACE = 2
 
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="The manifest to write, such as scenario.json.")]
-
 
 def command(
     folder: Annotated[
         Path, typer.Argument(metavar="LISTS", help="Folder with train-0.npy, train-1.npy, ...")
     ],
-    out: Out,
+    out: ManifestOut,
     on: Annotated[str, ON],
     split: Annotated[str, SPLIT],
     words: Words = None,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Annotated
-
-import typer
 
 from segue.cli.options import (
     ON,
     SPLIT,
+    ManifestOut,
     ModeOption,
     Words,
     quote,
@@ -19,11 +17,9 @@ from segue.cli.options import (
 
 PLACE = 1
 
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="The manifest to write, such as scenario.json.")]
-
 
 def command(
-    out: Out,
+    out: ManifestOut,
     on: Annotated[str, ON],
     split: Annotated[str, SPLIT],
     words: Words = None,
