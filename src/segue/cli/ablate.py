@@ -33,7 +33,7 @@ def command(
     tables: Annotated[
         list[str],
         typer.Argument(
-            metavar="TABLE... [RECIPE] [KEY=VALUE]",
+            metavar="TABLE|RECIPE|KEY=VALUE",
             help="table3, table5, table6, table7, figure6-kd, figure6-ad, variants, layers; or all."
             " A recipe (my.yaml) and settings for all rows may follow.",
         ),

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.cli._stories import STUDY
-from segue.cli.options import Json, Quiet, Words, method_names, print_json, quote, tell_next
+from segue.cli.options import Json, Quiet, method_names, print_json, quote, tell_next
 from segue.core.errors import UserError
 
 STORY, PLACE = STUDY, 5
@@ -28,15 +28,16 @@ def command(
             autocompletion=method_names,
         ),
     ],
-    words: Words = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Settings of the method: method.params.kd_weight=3."),
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Check a method of your own: losses, teacher, predictions, resume.
 
     segue check my_method.py
-
-    segue check my_method.py method.params.kd_weight=3
 
     Trains three small steps on random pictures, in seconds.
     Exit code 0: all promises are kept. 1: one is broken. 2: the command or the file is wrong.

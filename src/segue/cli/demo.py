@@ -22,6 +22,8 @@ def command(
 ) -> None:
     """Show the point in a few minutes, without data: fine-tuning forgets, MiB and CAF keep.
 
+    segue demo
+
     Four methods learn nine classes of generated pictures in three steps.
     The page shows scores, curves and pictures of each.
     """

@@ -17,7 +17,6 @@ from segue.cli.options import (
     Quiet,
     RunFolder,
     StepOption,
-    Words,
     print_json,
     quote,
     tell_next,
@@ -32,7 +31,10 @@ MEANS = ("old", "new", "all", "old_bg", "all_bg")
 
 def command(
     folder: RunFolder,
-    words: Words = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Settings that differ from the run's: data.root=FOLDER."),
+    ] = None,
     step: StepOption = None,
     strategies: Annotated[
         str | None,

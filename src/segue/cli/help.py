@@ -13,7 +13,7 @@ STORY, PLACE = TRY, 3
 
 def command(
     verb: Annotated[
-        list[str] | None, typer.Argument(metavar="[VERB]...", help="A verb: train, or data check.")
+        list[str] | None, typer.Argument(metavar="VERB", help="A verb: train, or data check.")
     ] = None,
 ) -> None:
     """Explain a verb, or list all of them.

@@ -95,13 +95,13 @@ def plain_table(rows: Rows, titles: Sequence[str]) -> Table:
 def command(
     what: Annotated[
         Literal["methods", "datasets", "backbones", "recipes"],
-        typer.Argument(metavar="WHAT", help="methods, datasets, backbones or recipes."),
-    ],
+        typer.Argument(metavar="WHAT", help="What to list."),
+    ] = "methods",
     as_json: Json = False,
 ) -> None:
     """List methods, data sets, backbones or recipes.
 
-    segue list methods
+    segue list datasets
     """
     rows = LISTINGS[what]()
     if as_json:

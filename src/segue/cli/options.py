@@ -70,7 +70,7 @@ Words = Annotated[
 RecipeWords = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[RECIPE] [KEY=VALUE]...",
+        metavar="RECIPE|KEY=VALUE",
         help="A recipe (my.yaml) and settings, such as data.root=FOLDER.",
         autocompletion=_recipe_names,
     ),
@@ -78,7 +78,7 @@ RecipeWords = Annotated[
 SourceWords = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[RECIPE] [KEY=VALUE]...",
+        metavar="RECIPE|KEY=VALUE",
         help="A recipe (my.yaml) or a run folder, and settings, such as data.root=FOLDER.",
         autocompletion=_recipe_names,
     ),
@@ -86,7 +86,7 @@ SourceWords = Annotated[
 ON = typer.Option(
     "--on",
     metavar="DATASET",
-    help="Data set: see 'segue list datasets'.",
+    help="Data set, or a data set file: see 'segue list datasets'.",
     autocompletion=_dataset_names,
 )
 SPLIT = typer.Option(

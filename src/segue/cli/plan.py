@@ -49,7 +49,7 @@ def command(
     ] = 1,
     images: Annotated[
         int | None,
-        typer.Option("--images", metavar="N", min=2, help="Training images, without the data."),
+        typer.Option("--images", metavar="N", min=2, help="Training images, if the data is not here."),
     ] = None,
     utilisation: Annotated[
         float,
@@ -62,7 +62,7 @@ def command(
 
     segue plan caf --on ade20k --split 100-10 --gpu a100
 
-    Neither the data nor a GPU has to be here.
+    Needs neither the data nor a GPU.
     """
     from segue.core.progress import Display
     from segue.plan.gpus import GPUS, find_gpu

@@ -36,7 +36,7 @@ def command(
 
     segue report runs/compare/scenes-5-2-overlapped/*
 
-    The page is one file that needs nothing else.
+    The page is one self-contained file.
     With --json no page is written.
     """
     from segue.core.records import read_run
