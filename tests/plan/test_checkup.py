@@ -395,8 +395,10 @@ def test_sheets_sample_all_over_the_set() -> None:
 
 def test_json_is_all_there_is_on_stdout(segue, folder) -> None:
     damage(folder)
-    code, text, _ = segue("data", "check", *words(folder), "--json")
+    page = folder / "check.html"
+    code, text, _ = segue("data", "check", *words(folder), "--json", "--page", page)
     found = json.loads(text)
+    assert page.is_file()
     assert code == 1 and not found["ready"] and found["bad"] == 5
     assert found["diagnosis"]["images"] == {"train": 20, "test": 2}
     assert {finding["level"] for finding in found["diagnosis"]["findings"]} == {"error", "warning"}

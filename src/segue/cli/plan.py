@@ -66,12 +66,14 @@ def command(
     """
     from segue.core.progress import Display
     from segue.plan.gpus import GPUS, find_gpu
-    from segue.plan.plan import make_plan
-    from segue.plan.tables import plan_notes, plan_tables
 
     gpus = [find_gpu(gpu)] if gpu is not None else list(GPUS.values())
     said = with_manifest(words, manifest)
     config, _ = resolve_target(target, on, split, mode, None, said)
+
+    from segue.plan.plan import make_plan  # torch: not before the recipe is known to be sound
+    from segue.plan.tables import plan_notes, plan_tables
+
     made = make_plan(config, processes, images, Display(quiet=quiet))
     if as_json:
         print_json(_document(made, gpus, utilisation))

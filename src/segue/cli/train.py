@@ -61,11 +61,12 @@ def command(
     Everything else is a setting: KEY=VALUE.
     'segue show METHOD --on DATASET --split SPLIT --explain' lists every key with meaning, range and default.
     """
+    config, folder = resolve_target(target, on, split, mode, seed, with_manifest(words, manifest))
+
     from segue.core.progress import Display
     from segue.engine.folder import default_folder
-    from segue.engine.run import run
+    from segue.engine.run import run  # torch: not before the recipe is known to be sound
 
-    config, folder = resolve_target(target, on, split, mode, seed, with_manifest(words, manifest))
     folder = out or folder or default_folder(config)
     record = run(config, folder, resume, overwrite, device, Display(quiet=quiet), start)
     if record is not None:

@@ -11,7 +11,6 @@ from segue.core import plugins
 from segue.core.config import RunConfig, validate
 from segue.core.errors import UserError
 from segue.core.progress import Display
-from segue.core.records import read_yaml
 from segue.core.scenario import Scenario
 from segue.data.datasets._files import FileDataset
 from segue.data.datasets.base import SegDataset
@@ -20,8 +19,6 @@ from segue.data.doctor.examine import Examined, examine
 from segue.data.skip import write_skip_list
 from segue.engine.build import build_scenario, open_sets
 from segue.engine.images import step_images, step_problems
-from segue.engine.recipe import resolve
-from segue.engine.restore import stored_recipe
 from segue.engine.runtime import pick_device
 from segue.plan.estimate import Estimate, estimate
 from segue.report.checkup import size_text
@@ -37,29 +34,6 @@ class Checkup:
     costs: tuple[str, ...]
     bad: int
     """images that cannot be used"""
-
-
-def data_recipe(
-    on: str | None,
-    split: str | None,
-    mode: str | None,
-    words: Sequence[str],
-    source: Path | None = None,
-) -> RunConfig:
-    """The recipe of a run on this data. `source` is a recipe file or a run folder.
-
-    Unless that says otherwise the method is fine-tuning, and all classes come at once.
-    """
-    if source is not None and source.is_dir():
-        if on or split or mode:
-            raise UserError("--on, --split and --mode do not go with a run folder: its recipe says them.")
-        return stored_recipe(source, words)
-    stored = read_yaml(source) if source is not None else {}
-    scenario, method = (stored.get(name) or {} for name in ("scenario", "method"))
-    said = any(word.startswith(("scenario.split=", "scenario.manifest=")) for word in words)
-    said = said or bool(split or scenario.get("split") or scenario.get("manifest"))
-    name = None if method.get("name") else "finetune"
-    return resolve(name, on, split if said else "offline", mode, words, file=source)
 
 
 def check_data(config: RunConfig, skip_bad: Path | None, device: str, display: Display) -> Checkup:

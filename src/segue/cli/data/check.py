@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from segue.cli.data._recipe import data_recipe
 from segue.cli.options import (
     Device,
     Json,
@@ -58,12 +59,14 @@ def command(
     Exit code 0: ready. 1: not ready. 2: the command is wrong.
     """
     from segue.core.progress import Display
-    from segue.plan.checkup import check_data, data_recipe
 
     source, said = source_and_words(words)
     config = data_recipe(on, split, mode, with_manifest(said, manifest), source)
+
+    from segue.plan.checkup import check_data  # torch: not before the recipe is known to be sound
+
     found = check_data(config, skip_bad, device, Display(quiet=quiet))
-    written = _write_page(page, found)
+    written = [f"Page: {_write_page(page, found)}"] if page is not None else []
     ready = found.diagnosis.errors == 0
     if as_json:
         print_json({"ready": ready, **vars(found)})
@@ -88,11 +91,10 @@ def _print(found: Checkup, more: list[str], quiet: bool) -> None:
     tell(verdict(found.diagnosis))
 
 
-def _write_page(page: Path | None, found: Checkup) -> Iterator[str]:
+def _write_page(page: Path, found: Checkup) -> Path:
     from segue.report.checkup import write_checkup
 
-    if page is not None:
-        yield f"Page: {write_checkup(page, found.diagnosis, found.costs)}"
+    return write_checkup(page, found.diagnosis, found.costs)
 
 
 def _advice(found: Checkup, skip_bad: Path | None) -> Iterator[str]:

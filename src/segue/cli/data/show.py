@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from segue.cli.data._recipe import data_recipe
 from segue.cli.options import (
     Manifest,
     ModeOption,
@@ -48,11 +49,12 @@ def command(
     The images are spread over all of the step's, class by class.
     """
     from segue.core.progress import Display
-    from segue.plan.checkup import data_recipe
-    from segue.plan.contact_sheet import show_data
 
     source, said = source_and_words(words)
     config = data_recipe(on, split, mode, with_manifest(said, manifest), source)
+
+    from segue.plan.contact_sheet import show_data  # torch: not before the recipe is known to be sound
+
     page = show_data(config, step, part, images, out, Display(quiet=quiet))
     tell(f"Page: {page}")
     tell_next(train_command(config, source, said), silent=quiet)
