@@ -33,20 +33,20 @@ slow: $(STAMP)
 VOC256 := data.root=data/voc256 model.weights=weights/mobilenetv2_100.safetensors
 
 results: $(STAMP)
-	@$(BIN)/segue ablate all --on scenes --seeds 3 --out results/ablations --page docs/results-scenes.md
-	@$(BIN)/segue compare --on scenes --split 4-2 --seeds 3 --out results/compare --page docs/results-methods.md
+	@$(BIN)/segue ablate all --on scenes --seeds 3 --out results/ablations --page docs/results/scenes-ablations.md
+	@$(BIN)/segue compare --on scenes --split 4-2 --seeds 3 --out results/compare --page docs/results/scenes-4-2-methods.md
 	@$(BIN)/segue tune voc256.yaml --on voc --split 15-1 --out results/voc256/tuning \
-		--page docs/results-voc256-tuning.md $(VOC256)
+		--page docs/results/voc256-15-1-tuning.md $(VOC256)
 	@$(BIN)/segue tune voc256-15-5.yaml --on voc --split 15-5 --out results/voc256/tuning \
-		--page docs/results-15-5-tuning.md $(VOC256)
+		--page docs/results/voc256-15-5-tuning.md $(VOC256)
 	@$(BIN)/segue compare voc256.yaml --on voc --split 15-1 --seeds 3 --out results/voc256/compare \
-		--page docs/results-voc256.md $(VOC256)
+		--page docs/results/voc256-15-1.md $(VOC256)
 	@$(BIN)/segue compare voc256-15-5.yaml --on voc --split 15-5 --seeds 3 --out results/voc256/compare \
-		--page docs/results-15-5.md $(VOC256)
-	@$(BIN)/segue compare voc256.yaml --on docs/mosaic.py --split 8-1 --methods mib,caf --seeds 3 \
-		--out results/mosaic --page docs/results-mosaic.md model.weights=weights/mobilenetv2_100.safetensors
+		--page docs/results/voc256-15-5.md $(VOC256)
+	@$(BIN)/segue compare voc256.yaml --on examples/mosaic.py --split 8-1 --methods mib,caf --seeds 3 \
+		--out results/mosaic --page docs/results/mosaic-8-1.md model.weights=weights/mobilenetv2_100.safetensors
 	@$(BIN)/segue ablate table3 voc256.yaml --on voc --split 15-1 --mode overlapped --seeds 3 \
-		--out results/voc256/ablations --page docs/results-voc256-parts.md \
+		--out results/voc256/ablations --page docs/results/voc256-15-1-ablations.md \
 		scenario.hold_out=0.2 method.params.layer_since=1 $(VOC256)
 
 bench: $(STAMP)

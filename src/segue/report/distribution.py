@@ -13,7 +13,7 @@ from segue.data.doctor.diagnosis import StepSurvey
 BAR, GAP = 26, 10
 LEFT, TOP, HEIGHT, BOTTOM = 46, 34, 190, 110
 CHARACTERS = 18
-"""of a name below its bar"""
+"""most characters of a name below its bar"""
 OTHER, NEW = "#9aa5ac", "#0072b2"
 
 
