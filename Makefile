@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: demo test slow results bench lint format clean help
+.PHONY: demo test slow results bench docs lint format clean help
 
 help:
 	@echo "make demo    four methods on the embedded data set, a table and a page (a few minutes)"
@@ -12,6 +12,7 @@ help:
 	@echo "make slow    the tests that train for minutes"
 	@echo "make results the pages of results, from the records; runs what is missing"
 	@echo "make bench   time and memory as ratios: tables, JSON and docs/performance.md (half an hour)"
+	@echo "make docs    the site with the API reference, in site/; a broken link is an error"
 	@echo "make lint    style and format checks"
 	@echo "make format  format the code"
 
@@ -57,6 +58,11 @@ bench: $(STAMP)
 	@$(BIN)/python -m benchmarks data --images 20210 --save results/bench-data.json
 	@$(BIN)/python -m benchmarks page --save docs/performance.md
 
+docs: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@$(BIN)/mkdocs build --strict --quiet
+	@echo "Site: site/index.html"
+
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -66,4 +72,4 @@ format: $(STAMP)
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .ruff_cache
+	rm -rf $(VENV) demo .pytest_cache .ruff_cache site
