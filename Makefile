@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+STAMP_DOCS := $(VENV)/.docs-ready
 
 .PHONY: demo test slow results bench docs lint format clean help
 
@@ -58,9 +59,12 @@ bench: $(STAMP)
 	@$(BIN)/python -m benchmarks data --images 20210 --save results/bench-data.json
 	@$(BIN)/python -m benchmarks page --save docs/performance.md
 
-docs: $(STAMP)
+$(STAMP_DOCS): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
-	@$(BIN)/mkdocs build --strict --quiet
+	@touch $(STAMP_DOCS)
+
+docs: $(STAMP_DOCS)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Site: site/index.html"
 
 lint: $(STAMP)
