@@ -1,4 +1,4 @@
-"""A hook of MkDocs: README.md is the front page, and files of the repository that pages link to come along."""
+"""A hook of MkDocs: README.md is the front page, and linked files of the repository come along."""
 
 import re
 from pathlib import Path
