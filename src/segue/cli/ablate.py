@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from segue.cli._stories import STUDY
+from segue.cli._tell import print_json, sheet_document, study_console, tell_report
 from segue.cli.options import (
     ON,
     Device,
@@ -19,11 +19,7 @@ from segue.cli.options import (
     Seeds,
     SplitOption,
     out_option,
-    print_json,
     recipe_and_words,
-    sheet_document,
-    talk,
-    tell_report,
 )
 
 STORY, PLACE = STUDY, 3
@@ -57,16 +53,14 @@ def command(
     Rows that are done are not run again.
     Without --split and --mode: those of the paper on voc, 5-2 overlapped on scenes.
     """
-    from segue.report.ablation import ablation_sheet, ablation_table
+    from segue.report.ablation import ablation_sheet
     from segue.studies.ablate import ablate
 
     recipe, said = recipe_and_words(tables)
     words = [word for word in said if "=" in word]
     names = [word for word in said if "=" not in word]
-    console = talk(quiet, as_json)
-    done = ablate(names, on, split, mode, words, seeds, out, page, device, console, recipe)
+    console = study_console(quiet, as_json)
+    done = ablate(names, on, split, mode, words, seeds, out, page, device, console, recipe, quiet)
     if as_json:
         print_json([sheet_document(ablation_sheet(each)) for each in done])
-    elif quiet:
-        Console().print(*map(ablation_table, done))
     tell_report((run for each in done for runs in each.runs for run in runs), quiet or as_json)

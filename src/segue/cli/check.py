@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.cli._stories import STUDY
-from segue.cli.options import Json, Quiet, method_names, print_json, quote, tell_next
+from segue.cli._tell import print_json, quote, tell_next
+from segue.cli.options import Json, Quiet, method_names
 from segue.core.errors import UserError
 
 STORY, PLACE = STUDY, 5

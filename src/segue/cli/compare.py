@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from segue.cli._stories import STUDY
+from segue.cli._tell import print_json, sheet_document, study_console, tell_report
 from segue.cli.options import (
     MODES,
     ON,
@@ -19,11 +19,7 @@ from segue.cli.options import (
     RecipeWords,
     Seeds,
     out_option,
-    print_json,
     recipe_and_words,
-    sheet_document,
-    talk,
-    tell_report,
 )
 
 STORY, PLACE = STUDY, 1
@@ -62,18 +58,15 @@ def command(
     A step 0 that several methods share is trained once.
     Settings (KEY=VALUE) hold for all methods; a recipe may have a section for each method.
     """
-    from segue.report import methods_table
     from segue.report.methods import methods_sheet
     from segue.studies.compare import compare_methods
 
     names = [name.strip() for name in methods.split(",")]
     recipe, said = recipe_and_words(words)
-    console = talk(quiet, as_json)
+    console = study_console(quiet, as_json)
     tables = compare_methods(
-        names, on, split or [], mode or [], said, recipe, seeds, out, page, device, console
+        names, on, split or [], mode or [], said, recipe, seeds, out, page, device, console, quiet
     )
     if as_json:
         print_json([sheet_document(methods_sheet(table)) for table in tables])
-    elif quiet:
-        Console().print(*map(methods_table, tables))
     tell_report((run for table in tables for runs in table.runs.values() for run in runs), quiet or as_json)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
-
 from segue.cli._stories import TRY
-from segue.cli.options import Device, Quiet, Seed, Words, out_option, settings, talk, tell, tell_next
+from segue.cli._tell import tell_next
+from segue.cli.options import Device, Quiet, Seed, Words, out_option, settings
 
 STORY, PLACE = TRY, 1
 
@@ -27,12 +26,7 @@ def command(
     Four methods learn nine classes of generated pictures in three steps.
     The page shows scores, curves and pictures of each.
     """
-    from segue.core.records import read_run
-    from segue.report import results_table
-    from segue.studies.demo import METHODS, demo
+    from segue.studies.demo import demo
 
-    page = demo(out, settings(words, seed), device, talk(quiet))
-    if quiet:
-        Console().print(results_table([read_run(out / name) for name in METHODS]))
-        tell(f"Page: {page}")
+    demo(out, settings(words, seed), device, quiet=quiet)
     tell_next("train caf --on scenes --split 5-2", "one run of your own", silent=quiet)

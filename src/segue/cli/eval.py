@@ -11,16 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.cli._stories import USE
-from segue.cli.options import (
-    Device,
-    Json,
-    Quiet,
-    RunFolder,
-    StepOption,
-    print_json,
-    quote,
-    tell_next,
-)
+from segue.cli._tell import print_json, quote, tell_next
+from segue.cli.options import Device, Json, Quiet, RunFolder, StepOption
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,11 +8,8 @@ from typing import Annotated
 import typer
 
 from segue.cli._stories import USE
-from segue.cli.options import (
-    RunFolder,
-    named_path,
-    tell,
-)
+from segue.cli._tell import tell
+from segue.cli.options import RunFolder, named_path
 
 STORY, PLACE = USE, 7
 

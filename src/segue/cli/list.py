@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from segue.cli._stories import TRY
-from segue.cli.options import Json, print_json, tell_next
+from segue.cli._tell import print_json, tell_next
+from segue.cli.options import Json
 from segue.core import plugins
 
 STORY, PLACE = TRY, 2

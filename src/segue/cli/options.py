@@ -1,25 +1,18 @@
-"""What several commands share: their options, and how a result is told."""
+"""What several commands share: their options, and how they name a recipe."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from segue.core.errors import UserError
 
 if TYPE_CHECKING:
     from segue.core.config import RunConfig
-    from segue.core.records import RunRecord
-    from segue.report.tables import Sheet
 
 MODES = ("overlapped", "disjoint", "sequential", "divided")
 RECIPE_ENDINGS = (".yaml", ".yml")
@@ -188,79 +181,3 @@ def resolve_target(
     if "/" in target and not target.endswith(".py"):
         raise UserError(f"{target} is not a run folder: it has no recipe.yaml.")
     return resolve(target, on, split, mode, said), None
-
-
-def tell(message: str) -> None:
-    Console().print(message, markup=False, highlight=False, soft_wrap=True)
-
-
-def tell_next(command: str, why: str = "", silent: bool = False) -> None:
-    """The command to type next: on stderr, so that a result can be redirected without it."""
-    if not silent:
-        line = f"Next: segue {command}" + (f"  # {why}" if why else "")
-        Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def tell_report(runs: Iterable[RunRecord], silent: bool) -> None:
-    """How to see the runs of a study's first setting on one page."""
-    for run in islice(runs, 1):
-        tell_next(f"report {quote(run.folder.parent)}/*-s*", "curves and pictures", silent)
-
-
-def as_typed(target: str, on: str | None, split: str | None, mode: str | None, words: Sequence[str]) -> str:
-    """The words of a command again, for the one that comes next."""
-    options = {"--on": on, "--split": split, "--mode": mode}
-    said = [word for name, value in options.items() if value for word in (name, value)]
-    return shlex.join([target, *said, *words])
-
-
-def train_command(config: RunConfig, source: Path | None, words: Sequence[str]) -> str:
-    """How to train on data that was looked at."""
-    if source is not None:
-        return f"train {shlex.join([str(source), *words])}"
-    split = config.scenario.split  # a list of classes came from a manifest; offline: nobody said one
-    split = split if isinstance(split, str) and split != "offline" else "SPLIT"
-    return f"train {as_typed('caf', config.scenario.dataset, split, None, words)}"
-
-
-def quote(path: str | Path) -> str:
-    return shlex.quote(str(path))
-
-
-def talk(quiet: bool, as_json: bool = False) -> Console:
-    """Where a study tells what it does and what came out."""
-    return Console(stderr=as_json, quiet=quiet)
-
-
-def print_json(document: Any) -> None:
-    print(json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def sheet_document(sheet: Sheet) -> dict[str, Any]:
-    """A table of means and standard deviations for JSON."""
-    heads = [" ".join(head) for head in sheet.heads]
-    rows = [{"name": name, **dict(zip(heads, cells, strict=True))} for name, cells in sheet.rows]
-    return {"title": sheet.title, "rows": rows, "notes": sheet.caption}
-
-
-def print_tables(runs: list) -> None:
-    from segue.report import metrics_table, results_table
-
-    console = Console()
-    console.print(results_table(runs))
-    console.print(metrics_table(runs))
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: NaN is null."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, Path):
-        return str(value)
-    if hasattr(value, "item"):  # a number of numpy
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from segue.cli._stories import USE
+from segue.cli._tell import as_typed, print_json, tell, tell_next
 from segue.cli.options import (
     Json,
     Manifest,
@@ -18,11 +19,7 @@ from segue.cli.options import (
     SplitOption,
     Target,
     Words,
-    as_typed,
-    print_json,
     resolve_target,
-    tell,
-    tell_next,
     with_manifest,
 )
 

@@ -8,15 +8,8 @@ from typing import Annotated
 import typer
 
 from segue.cli._stories import USE
-from segue.cli.options import (
-    Json,
-    Quiet,
-    out_option,
-    print_tables,
-    quote,
-    tell,
-    tell_next,
-)
+from segue.cli._tell import print_tables, quote, tell, tell_next
+from segue.cli.options import Json, Quiet, out_option
 from segue.core.errors import UserError
 
 STORY, PLACE = USE, 6

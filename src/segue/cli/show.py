@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from segue.cli._stories import USE
+from segue.cli._tell import as_typed, print_json, tell_next
 from segue.cli.options import (
     Json,
     Manifest,
@@ -20,11 +21,8 @@ from segue.cli.options import (
     SplitOption,
     Target,
     Words,
-    as_typed,
     flag,
-    print_json,
     resolve_target,
-    tell_next,
     with_manifest,
 )
 

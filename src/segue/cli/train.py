@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from segue.cli._stories import USE
+from segue.cli._tell import print_tables, quote, tell, tell_next
 from segue.cli.options import (
     Device,
     Manifest,
@@ -20,11 +21,7 @@ from segue.cli.options import (
     Words,
     flag,
     out_option,
-    print_tables,
-    quote,
     resolve_target,
-    tell,
-    tell_next,
     with_manifest,
 )
 

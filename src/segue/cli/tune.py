@@ -6,9 +6,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from segue.cli._stories import STUDY
+from segue.cli._tell import (
+    print_json,
+    quote,
+    sheet_document,
+    study_console,
+    tell_next,
+)
 from segue.cli.options import (
     ON,
     Device,
@@ -19,12 +25,7 @@ from segue.cli.options import (
     RecipeWords,
     SplitOption,
     out_option,
-    print_json,
-    quote,
     recipe_and_words,
-    sheet_document,
-    talk,
-    tell_next,
 )
 
 STORY, PLACE = STUDY, 2
@@ -53,18 +54,15 @@ def command(
     Runs that are done are not run again.
     Test images are not used.
     """
-    from segue.report import tuning_table
     from segue.report.tuning import tuning_sheet
     from segue.studies.tune import tune_methods
 
     names = [name.strip() for name in methods.split(",")]
     recipe, said = recipe_and_words(words)
-    console = talk(quiet, as_json)
-    table = tune_methods(recipe, names, on, split, mode, said, out, page, device, console)
+    console = study_console(quiet, as_json)
+    table = tune_methods(recipe, names, on, split, mode, said, out, page, device, console, quiet)
     if as_json:
         print_json({**sheet_document(tuning_sheet(table)), "choice": table.choice})
-    elif quiet:
-        Console().print(tuning_table(table))
     where = f" --split {quote(split)}" if split else ""
     why = "with the choice as its section 'methods'"
     tell_next(f"compare {quote(recipe)} --on {quote(on)}{where}", why, silent=quiet or as_json)

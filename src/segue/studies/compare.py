@@ -67,6 +67,7 @@ def compare_methods(
     page: Path | None = None,
     device: str = "auto",
     console: Console | None = None,
+    quiet: bool = False,
 ) -> list[MethodTable]:
     """Run methods, named or `all`, with seeds 0, 1, ...: a table for each split and mode."""
     console = console or Console()
@@ -84,7 +85,7 @@ def compare_methods(
         settings.append(_setting(recipes, out, page is not None))
     _check_folders(settings)
     plan = {place: recipe for setting in settings for place, recipe in setting.plan.items()}
-    display = Display(console)
+    display = Display(console, quiet)
     failed = run_missing(plan, out, device, display)
     tables = [setting.table(seeds) for setting in settings]
     for position, table in enumerate(shown := [table for table in tables if table.entries]):

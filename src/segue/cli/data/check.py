@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from segue.cli._tell import print_json, tell, tell_next, train_command
 from segue.cli.data._recipe import data_recipe
 from segue.cli.options import (
     Device,
@@ -19,11 +20,7 @@ from segue.cli.options import (
     Quiet,
     SourceWords,
     SplitOption,
-    print_json,
     source_and_words,
-    tell,
-    tell_next,
-    train_command,
     with_manifest,
 )
 

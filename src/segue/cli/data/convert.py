@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from segue.cli.options import Quiet, flag, named_path, quote, tell, tell_next
+from segue.cli._tell import quote, tell, tell_next
+from segue.cli.options import Quiet, flag, named_path
 
 if TYPE_CHECKING:
     from segue.data.convert import Converted

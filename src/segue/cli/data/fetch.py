@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from segue.cli.options import out_option, quote, tell_next
+from segue.cli._tell import quote, tell_next
+from segue.cli.options import out_option
 
 PLACE = 1
 

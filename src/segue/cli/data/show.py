@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from segue.cli._tell import tell, tell_next, train_command
 from segue.cli.data._recipe import data_recipe
 from segue.cli.options import (
     Manifest,
@@ -17,9 +18,6 @@ from segue.cli.options import (
     SplitOption,
     out_option,
     source_and_words,
-    tell,
-    tell_next,
-    train_command,
     with_manifest,
 )
 

@@ -8,15 +8,8 @@ from typing import Annotated
 
 import typer
 
-from segue.cli.options import (
-    ON,
-    SPLIT,
-    ManifestOut,
-    ModeOption,
-    Words,
-    quote,
-    tell_next,
-)
+from segue.cli._tell import quote, tell_next
+from segue.cli.options import ON, SPLIT, ManifestOut, ModeOption, Words
 
 PLACE = 2
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Annotated
 
-from segue.cli.options import (
-    ON,
-    SPLIT,
-    ManifestOut,
-    ModeOption,
-    Words,
-    quote,
-    tell_next,
-)
+from segue.cli._tell import quote, tell_next
+from segue.cli.options import ON, SPLIT, ManifestOut, ModeOption, Words
 
 PLACE = 1
 
