@@ -9,9 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from segue.core.config import NonNegative, Positive
-from segue.losses.features import AdForm, AdNorm
-from segue.losses.pixel import GammaReading
-from segue.models.caf import LayerConfig
+from segue.core.layer_config import LayerConfig
 
 MOST_PLACES = 1_000_000
 """how many places of feature maps may be kept: hundreds of numbers each"""
@@ -27,11 +25,11 @@ class AdConfig:
     """weighted channel by channel (eq. 5)"""
     spatial: bool = True
     """weighted place by place (eq. 6)"""
-    form: AdForm = "product"
+    form: Literal["product", "printed"] = "product"
     """a (1 + s) m as coded, or (1 + s a) m as printed (eq. 7)"""
     detach: bool = True
     """no gradient through the spatial weights"""
-    norm: AdNorm = "teacher"
+    norm: Literal["teacher", "map", "mean"] = "teacher"
     """distance relative to the teacher's map, to 32 x 32 maps, or the plain mean"""
     target: Literal["fused", "raw"] = "fused"
     """the teacher's z after its own layer, or before it"""
@@ -51,6 +49,13 @@ class RehearsalConfig:
     background: Annotated[int, Field(ge=0, le=MOST_PLACES)] = 1024
     """places of background, all of step 0"""
 
+    keeps = "features"
+
+    @property
+    def kept(self) -> str:
+        """In words what is kept; nothing if it is off."""
+        return self.keeps if self.weight else ""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -62,7 +67,7 @@ class Config:
     """its sum over old channels (eq. 9) times sqrt(seen / new classes), or divided by the old channels"""
     balanced: bool = False
     """its background term is weighted by gamma (eq. 12)"""
-    gamma: GammaReading = "ratio"
+    gamma: Literal["logit", "ratio", "literal"] = "ratio"
     """reading of gamma (eq. 11)"""
     gamma_max: Positive | None = 1.0
     """largest gamma"""
