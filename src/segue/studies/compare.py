@@ -53,10 +53,8 @@ class Benchmark:
         """The runs that there are."""
         runs = {label: started_runs(self.places(label)) for label in self.recipes}
         recipes = {label: recipes[0] for label, recipes in self.recipes.items()}
-        keeps = {
-            label: keeps_with(plugins.declared(recipe.method.name), recipe.method.params)
-            for label, recipe in recipes.items()
-        }
+        chosen = {label: recipe.method for label, recipe in recipes.items()}
+        keeps = {label: keeps_with(plugins.declared(x.name), x.params) for label, x in chosen.items()}
         return MethodTable(self.text, seeds, runs, recipes, keeps, self.remarks, self.folder.name)
 
 
@@ -131,8 +129,9 @@ def _check_folders(benchmarks: Sequence[Benchmark]) -> None:
     for benchmark in benchmarks:
         if folders.count(benchmark.folder) > 1:
             raise UserError(
-                f"Two of these settings would both be '{benchmark.text}' and share the folder {benchmark.folder}:"
-                " name each split and mode once, or compare them one by one with another --out."
+                f"Two of these settings would both be '{benchmark.text}' and share the folder"
+                f" {benchmark.folder}: name each split and mode once, or compare them one by one with"
+                " another --out."
             )
 
 

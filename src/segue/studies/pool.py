@@ -42,7 +42,7 @@ class Job:
     """a run to take step 0 from; if it is one of these jobs, this one waits until it has that step"""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For another process, which may not know the classes of a method file: the recipe as plain values."""
+        """The recipe in plain values: another process may not know the classes of a method file."""
         return _job, (as_dict(self.config), self.folder, self.resume, self.overwrite, self.start)
 
 
