@@ -16,6 +16,7 @@ from segue.core.declaration import replay_memory
 from segue.data.batches import Batch
 from segue.data.saliency import salient_pixels
 from segue.deploy.model_file import load_model, save_model
+from segue.engine.optim import param_groups
 from segue.engine.recipe import resolve
 from segue.losses import binary_cross_entropy, cross_entropy, unbiased_cross_entropy, upsample
 from segue.testing import Bench
@@ -59,7 +60,7 @@ def test_no_gradient_enters_the_frozen_network(name: str) -> None:
     assert made.method.teacher is None
     out = made.method.model(made.bench.batch(made.step, 0).images)
     assert not out.features["h"].requires_grad and out.logits.requires_grad
-    groups = made.method.param_groups()
+    groups = param_groups(made.method)
     assert not groups["backbone"] and not groups["layer"]
     trained = {id(p) for p in groups["head"] + groups["new"]}
     parts = tuple(part.format(1) for part in TRAINED[name])

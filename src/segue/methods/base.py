@@ -84,20 +84,6 @@ class Method(Declaration, nn.Module, ABC):
     def end_step(self, ctx: StepContext) -> None:
         """The step is trained; its model is still in training mode."""
 
-    def param_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Trainable parameters, each group with its own rate factor: backbone, head, the classifier of new
-        classes (in incremental steps), and what the method added."""
-        model = self.model
-        backbone = list(model.backbone.parameters())
-        new = list(model.classifier.parts[-1].parameters()) if len(model.classifier.parts) > 1 else []
-        known = {id(parameter) for parameter in new}
-        both = (*model.refiner.parameters(), *model.classifier.parameters())
-        head = [parameter for parameter in both if id(parameter) not in known]
-        known |= {id(parameter) for parameter in backbone + head}
-        layer = [parameter for parameter in self.parameters() if id(parameter) not in known]
-        groups = {"backbone": backbone, "head": head, "new": new, "layer": layer}
-        return {name: [p for p in group if p.requires_grad] for name, group in groups.items()}
-
     def predict(self, images: Tensor) -> Tensor:
         """Logits at the images' resolution, one channel per seen class and background."""
         return upsample(self.model(images).logits, images.shape[-2:])
