@@ -9,6 +9,7 @@ from __future__ import annotations
 import __future__
 
 import ast
+import copy
 import importlib.util
 import sys
 import threading
@@ -86,15 +87,16 @@ class DeferredModule(ModuleType):
         exports = [each.value for each in self._waiting if _assigns(each, {word})]
         if not exports or not isinstance(exports[-1], ast.Name) or exports[-1].id not in classes:
             return None
-        whole = classes[exports[-1].id]
-        body = [each for each in whole.body if _assigns(each, base.__annotations__)]
-        reduced = ast.ClassDef(whole.name, [ast.Name("_Base", ast.Load())], [], body or [ast.Pass()], [])
+        reduced = copy.copy(classes[exports[-1].id])
+        body = [each for each in reduced.body if _assigns(each, base.__annotations__)]
+        reduced.body, reduced.decorator_list = body or [ast.Pass()], []
+        reduced.bases, reduced.keywords = [ast.Name("_Base", ast.Load())], []
         names = {**self.__dict__, "_Base": base}
         try:
-            self._run([ast.fix_missing_locations(ast.copy_location(reduced, whole))], names)
+            self._run([ast.fix_missing_locations(reduced)], names)
         except NameError:
             return None
-        return names[whole.name]
+        return names[reduced.name]
 
 
 def _assigns(statement: ast.stmt, names: Container[str]) -> bool:
