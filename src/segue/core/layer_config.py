@@ -19,7 +19,7 @@ class LayerConfig:
     attention: bool = True
     """structured attention; off: A = 0"""
     carrier: Literal["v", "z"] = "v"
-    """what the attention raises: the fused v, or z itself (attention off: z + v)"""
+    """features that the attention raises: the fused v, or z itself (attention off: z + v)"""
     residual: bool = True
     """the projection is added to z"""
     scaled: bool = True

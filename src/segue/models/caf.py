@@ -20,7 +20,7 @@ from segue.core.errors import UserError
 from segue.core.layer_config import LayerConfig
 
 REDUCTION = 16
-"""of squeeze and excitation"""
+"""reduction of squeeze and excitation"""
 
 
 # The equations
