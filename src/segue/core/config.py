@@ -151,7 +151,7 @@ class MemoryConfig:
     size: Annotated[int, Field(ge=0)] = 0
     """images of earlier steps that are kept; 0: none"""
     share: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """their share of each batch"""
+    """share of each batch that these images take"""
 
     keeps = "memory"
 

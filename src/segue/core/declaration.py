@@ -22,8 +22,8 @@ class About:
     paper: str
     year: int
     keeps: str = ""
-    """state that every run keeps between steps (teacher, importance, prototypes); optional memories are sections
-    of `Config` and name themselves"""
+    """state that every run keeps between steps (teacher, importance, prototypes); optional memories are
+    sections of `Config` and name themselves"""
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ class FirstStep:
     """What decides step 0 of a run."""
 
     decides: Mapping[str, Any]
-    """of its model: settings, classes and images"""
+    """settings, classes and images that decide the model"""
     gathered: str | None
-    """of the state that the method gathers while it trains, if it does"""
+    """settings that decide the state gathered in training, as JSON; None: no such state"""
 
     @property
     def hash(self) -> str:

@@ -20,7 +20,7 @@ class AdConfig:
     """Attentive distillation."""
 
     maps: Literal["z+h", "z", "h"] = "z+h"
-    """which features are compared: encoder (after the layer), head, or both"""
+    """features that are compared: encoder (after the layer), head, or both"""
     channel: bool = True
     """weighted channel by channel (eq. 5)"""
     spatial: bool = True
@@ -64,9 +64,9 @@ class Config:
     kd_weight: NonNegative = 1.0
     """lambda_D: weight of the distillation of outputs"""
     kd_norm: Literal["growth", "channels"] = "growth"
-    """its sum over old channels (eq. 9) times sqrt(seen / new classes), or divided by the old channels"""
+    """scale of this distillation: its sum over old channels (eq. 9) times sqrt(seen / new classes), or its mean"""
     balanced: bool = False
-    """its background term is weighted by gamma (eq. 12)"""
+    """weight gamma (eq. 12) for the background term of this distillation"""
     gamma: Literal["logit", "ratio", "literal"] = "ratio"
     """reading of gamma (eq. 11)"""
     gamma_max: Positive | None = 1.0
@@ -78,7 +78,7 @@ class Config:
     layer_since: Literal[0, 1] = 0
     """the step that brings the layer; 1: step 0 is the bare network's, as that of other methods (--from)"""
     old_features: Literal["raw", "fused"] = "raw"
-    """what the layer gets of the teacher: z before or after the teacher's own layer"""
+    """features of the teacher for the layer: z before or after the teacher's own layer"""
     rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
     modality_dropout: Annotated[float, Field(ge=0, le=1)] = 0.5
     """share of iterations in which the layer does without the old features, as it will at test time"""
