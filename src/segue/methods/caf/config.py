@@ -64,7 +64,7 @@ class Config:
     kd_weight: NonNegative = 1.0
     """lambda_D: weight of the distillation of outputs"""
     kd_norm: Literal["growth", "channels"] = "growth"
-    """scale of this distillation: its sum over old channels (eq. 9) times sqrt(seen / new classes), or its mean"""
+    """scale of L_D: the sum over old channels (eq. 9) times sqrt(seen / new classes), or their mean"""
     balanced: bool = False
     """weight gamma (eq. 12) for the background term of this distillation"""
     gamma: Literal["logit", "ratio", "literal"] = "ratio"
