@@ -14,8 +14,8 @@ import segue
 from segue import cli
 from segue.cli import _stories
 from segue.core import plugins
+from segue.core.backbones import SHORT_LIST
 from segue.engine.recipe import recipe_folder
-from segue.models.backbone import SHORT_LIST
 
 VERBS = (
     "check",

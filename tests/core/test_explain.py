@@ -16,11 +16,7 @@ from segue.engine.recipe import resolve
 
 
 def keys(config: RunConfig) -> dict[str, Key]:
-    owners = {
-        "data": plugins.find("dataset", config.scenario.dataset).Config,
-        "method.params": plugins.find("method", config.method.name).Config,
-    }
-    return {key.name: key for key in explain(as_dict(config), owners)}
+    return {key.name: key for key in explain(config)}
 
 
 @pytest.mark.parametrize("method", plugins.names("method"))
@@ -37,9 +33,7 @@ def test_value_default_and_range():
     assert momentum.range == "number at least 0 and below 1"
     assert found["scenario.split"].required
     assert found["train.precision"].range == "fp32, bf16 or fp16"
-    assert (
-        found["method.params.kd_weight"].value == resolve("mib", "scenes", "5-2").method.params["kd_weight"]
-    )
+    assert found["method.params.kd_weight"].value == resolve("mib", "scenes", "5-2").method.params.kd_weight
 
 
 def test_a_key_is_explained_once_and_none_is_forgotten():

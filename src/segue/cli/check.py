@@ -45,12 +45,11 @@ def command(
     """
     from segue.core import plugins
     from segue.core.overrides import parse_overrides
-    from segue.engine.recipe import check_kind
-    from segue.methods.base import Method
+    from segue.engine.recipe import check_method_class
     from segue.testing import CHECKS, Bench
 
     kind = plugins.find("method", method)
-    check_kind(kind, Method, method)
+    check_method_class(kind, method)
     try:
         bench = Bench(kind, _params(parse_overrides(words or [])))
     except AssertionError as error:

@@ -35,13 +35,15 @@ Rows = list[dict[str, Any]]
 def method_rows() -> Rows:
     """Each method with its paper, what it keeps between steps, and what it costs (None: not measured)."""
     from segue.core.costs import read_costs
+    from segue.core.declaration import keeps
 
     costs, rows = read_costs().methods, []
     for name in plugins.names("method"):
-        about, cost = plugins.find("method", name).about, costs.get(name)
+        method, cost = plugins.declared(name), costs.get(name)
+        about = method.about
         row = {"name": name, "title": about.title, "paper": about.paper, "year": about.year}
         figures = (None, None) if cost is None else (cost.time, cost.memory)
-        rows.append({**row, "keeps": about.keeps, "time": figures[0], "memory": figures[1]})
+        rows.append({**row, "keeps": keeps(method), "time": figures[0], "memory": figures[1]})
     return rows
 
 
@@ -50,7 +52,7 @@ def dataset_rows() -> Rows:
 
 
 def backbone_rows() -> Rows:
-    from segue.models.backbone import SHORT_LIST
+    from segue.core.backbones import SHORT_LIST
 
     return [{"name": name, "about": about} for name, about in SHORT_LIST.items()]
 

@@ -167,12 +167,10 @@ def resolve_target(
     words: list[str] | None,
 ) -> tuple[RunConfig, Path | None]:
     """The recipe that a target and its options name, and the run folder if the target is one."""
-    from segue.engine.recipe import find_recipe, resolve
+    from segue.engine.recipe import find_recipe, resolve, stored_recipe
 
     said = settings(words, seed)
     if target and (Path(target) / "recipe.yaml").is_file():
-        from segue.engine.restore import stored_recipe
-
         if on or split or mode:
             raise UserError("--on, --split and --mode do not go with a run folder: its recipe says them.")
         return stored_recipe(target, said), Path(target)

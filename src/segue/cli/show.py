@@ -27,7 +27,6 @@ from segue.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from segue.core.config import RunConfig
     from segue.core.explain import Key
 
 STORY, PLACE = USE, 2
@@ -41,7 +40,7 @@ def command(
     mode: ModeOption = None,
     manifest: Manifest = None,
     seed: Seed = None,
-    explain: Annotated[
+    explained: Annotated[
         bool, flag("--explain", help="List every key with value, meaning, range and default.")
     ] = False,
     quiet: Quiet = False,
@@ -52,30 +51,19 @@ def command(
     segue show caf --on voc --split 15-5 --explain
     """
     from segue.core.config import as_dict, to_yaml
+    from segue.core.explain import explain
 
     said = with_manifest(words, manifest)
     config, _ = resolve_target(target, on, split, mode, seed, said)
-    if explain and as_json:
-        print_json(_keys(config))
-    elif explain:
-        _print_keys(_keys(config))
+    if explained and as_json:
+        print_json(explain(config))
+    elif explained:
+        _print_keys(explain(config))
     elif as_json:
         print_json(as_dict(config))
     else:
         print(to_yaml(config), end="")
     tell_next(f"train {as_typed(target, on, split, mode, said)}", silent=quiet or as_json)
-
-
-def _keys(config: RunConfig) -> list[Key]:
-    from segue.core import plugins
-    from segue.core.config import as_dict
-    from segue.core.explain import explain
-
-    owners = {
-        "data": plugins.find("dataset", config.scenario.dataset).Config,
-        "method.params": plugins.find("method", config.method.name).Config,
-    }
-    return explain(as_dict(config), owners)
 
 
 def _print_keys(keys: Iterable[Key]) -> None:

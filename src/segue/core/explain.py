@@ -9,7 +9,7 @@ import ast
 import dataclasses
 import inspect
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,18 +36,18 @@ class Key:
     required: bool
 
 
-def explain(values: Mapping[str, Any], owners: Mapping[str, type]) -> list[Key]:
-    """The keys of a recipe. `owners` are the config classes of the sections `data` and `method.params`."""
-    return list(_keys(RunConfig, values, "", owners))
+def explain(config: RunConfig) -> list[Key]:
+    """The keys of a complete recipe, in its order."""
+    return list(_keys(config, ""))
 
 
-def _keys(kind: type, values: Mapping[str, Any], where: str, owners: Mapping[str, type]) -> Iterator[Key]:
-    hints, meanings = get_type_hints(kind, include_extras=True), field_docs(kind)
-    for field in dataclasses.fields(kind):
+def _keys(section: Any, where: str) -> Iterator[Key]:
+    hints, meanings = get_type_hints(type(section), include_extras=True), field_docs(type(section))
+    for field in dataclasses.fields(section):
         name = f"{where}.{field.name}" if where else field.name
-        value, hint = values[field.name], owners.get(name, hints[field.name])
-        if dataclasses.is_dataclass(hint):
-            yield from _keys(hint, value, name, owners)
+        value, hint = getattr(section, field.name), hints[field.name]
+        if dataclasses.is_dataclass(value):
+            yield from _keys(value, name)
             continue
         made = field.default_factory is not dataclasses.MISSING
         default = field.default_factory() if made else field.default

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segue.core import plugins
-from segue.core.config import RunConfig, validate
+from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.scenario import Scenario
@@ -52,7 +52,7 @@ def check_data(config: RunConfig, skip_bad: Path | None, device: str, display: D
             skip_bad,
             scenario.classes.dataset,
             {**bad, "test": others | bad["test"]},
-            config.data.get("skip"),
+            getattr(config.data, "skip", None),
         )
     diagnosis = _diagnose(
         config, scenario, listed, [*sets.values(), *unused.values()], found, skip_bad is not None, spare
@@ -70,7 +70,7 @@ def unused_sets(config: RunConfig, used: Iterable[SegDataset]) -> tuple[dict[str
     """Images that are there but no run uses, such as those of test.txt beside train.txt and val.txt, and
     what to say of them."""
     kind: type[SegDataset] = plugins.find("dataset", config.scenario.dataset)
-    others = kind.other_tests(validate(kind.Config, config.data, "data"))
+    others = kind.other_tests(config.data)
     known = {pair.image for dataset in used if isinstance(dataset, FileDataset) for pair in dataset.pairs}
     sets: dict[str, SegDataset] = {}
     remarks = []
@@ -84,8 +84,8 @@ def unused_sets(config: RunConfig, used: Iterable[SegDataset]) -> tuple[dict[str
             continue  # trainval: the two others together
         sets[name] = dataset
         remarks.append(
-            f"The part '{name}' is not used: runs train on '{config.data['train']}' and test on"
-            f" '{config.data['test']}'. To test on it instead, add data.test={name}."
+            f"The part '{name}' is not used: runs train on '{config.data.train}' and test on"
+            f" '{config.data.test}'. To test on it instead, add data.test={name}."
         )
     return sets, remarks
 

@@ -46,7 +46,7 @@ def _part(data: Data, step: Step, part: str, display: Display) -> tuple[SegDatas
     train = (data.train_set, data.train_images[k], data.train_present)
     test = (data.test_set, data.test_images[k], data.test_present)
     parts = {"train": train, "test": test}
-    for split, name in ((each, config.data.get(each)) for each in ("test", "train")):
+    for split, name in ((each, getattr(config.data, each, None)) for each in ("test", "train")):
         if isinstance(name, str):  # of generated data it is a number of images
             parts[name] = parts[split]
     unused, _ = unused_sets(config, (data.train_set, data.test_set))

@@ -24,8 +24,7 @@ def data_recipe(
     Unless that says otherwise the method is fine-tuning, and all classes come at once.
     """
     from segue.core.records import read_yaml
-    from segue.engine.recipe import resolve
-    from segue.engine.restore import stored_recipe
+    from segue.engine.recipe import resolve, stored_recipe
 
     if source is not None and source.is_dir():
         if on or split or mode:
