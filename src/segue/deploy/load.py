@@ -29,13 +29,14 @@ def load(path: str | Path, device: str = "auto") -> Model:
         return load_run(path, device=device)
     if not path.is_file():
         raise UserError(f"There is no model {path}: name a run folder or a model file (NAME.safetensors).")
+    where = pick_device(device)
     network, classes, images = load_model(path)
-    return Model(network.to(pick_device(device)), classes, images)
+    return Model(network.to(where), classes, images)
 
 
 def load_run(folder: str | Path, step: int | None = None, device: str = "auto") -> Model:
     """The model of a run after one of its steps, or after the last finished one; the data are not needed."""
-    config = stored_recipe(folder)
+    where, config = pick_device(device), stored_recipe(folder)
     network, classes = restore_deployed(folder, step)
     images = Preparation(config.train.crop, config.data.get("bits", 16))
-    return Model(network.to(pick_device(device)), classes, images)
+    return Model(network.to(where), classes, images)
