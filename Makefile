@@ -12,7 +12,7 @@ help:
 	@echo "make slow    the tests that train for minutes"
 	@echo "make results the pages of results, from the records; runs what is missing"
 	@echo "make bench   time and memory as ratios: tables, JSON and docs/performance.md (half an hour)"
-	@echo "make lint    style and format checks"
+	@echo "make lint    style, format and type checks"
 	@echo "make format  format the code"
 
 $(STAMP): pyproject.toml
@@ -60,10 +60,11 @@ bench: $(STAMP)
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
 
 format: $(STAMP)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .ruff_cache
+	rm -rf $(VENV) demo .pytest_cache .ruff_cache .mypy_cache

@@ -75,12 +75,14 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'segue' has no attribute '{name}'")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value  # from now on an ordinary attribute
-    return value
+if not TYPE_CHECKING:  # else every misspelt name would pass a type checker
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'segue' has no attribute '{name}'")
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value  # from now on an ordinary attribute
+        return value
 
 
 def __dir__() -> list[str]:

@@ -70,7 +70,7 @@ def test_model_with_an_unknown_predicts_the_same_after_a_round_trip(tmp_path):
 
 def round_trip(model: Segmenter, tmp_path: Path) -> Segmenter:
     path, images = tmp_path / "sub" / "model.safetensors", Preparation(size=48, bits=9)
-    save_model(model, ABOUT["classes"], images, path)
+    save_model(model, ABOUT["classes"], path, images)
     torch.manual_seed(99)
     again, classes, prepared = load_model(path)
     assert classes == ("background", "a", "b") and prepared == images and not again.training
@@ -85,7 +85,7 @@ def round_trip(model: Segmenter, tmp_path: Path) -> Segmenter:
 def test_file_is_plain_safetensors_that_names_no_weights_to_fetch(tmp_path):
     model = a_model()
     model.config = ModelConfig("tiny", "tiny", 8, weights="/gone/weights.pth", pretrained=True)
-    save_model(model, ABOUT["classes"], Preparation(), tmp_path / "m")
+    save_model(model, ABOUT["classes"], tmp_path / "m")
     content = (tmp_path / "m").read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     assert header["__metadata__"]["format"] == FORMAT and "/gone" not in header["__metadata__"]["about"]
@@ -141,7 +141,7 @@ def test_classifier_of_ones_own_is_written_once_it_has_a_name(tmp_path, monkeypa
     model = a_model()
     model.classifier.__class__ = Mine
     with pytest.raises(UserError, match=r"Mine is a classifier of one's own.*CLASSIFIERS\['mine'\] = Mine"):
-        save_model(model, ABOUT["classes"], Preparation(), tmp_path / "m")
+        save_model(model, ABOUT["classes"], tmp_path / "m")
     assert not list(tmp_path.iterdir())
     with monkeypatch.context() as patch:
         patch.setitem(CLASSIFIERS, "mine", Mine)

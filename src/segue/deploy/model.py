@@ -74,7 +74,7 @@ class Model:
         >>> segue.load("runs/first").save("model.safetensors")
         """
         _check_ending(path, (".safetensors",))
-        save_model(self.network, self.classes, self.images, path)
+        save_model(self.network, self.classes, path, self.images)
 
     def export(self, path: str | Path) -> None:
         """Write the model in the format that the ending of `path` names.

@@ -37,9 +37,11 @@ class About:
     images: Preparation
 
 
-def save_model(network: Segmenter, classes: Sequence[str], images: Preparation, path: str | Path) -> None:
+def save_model(
+    network: Segmenter, classes: Sequence[str], path: str | Path, images: Preparation | None = None
+) -> None:
     """Write a model; `classes` are the names of its channels, background first."""
-    about = About(network.spec(), list(classes), images)
+    about = About(network.spec(), list(classes), images or Preparation())
     tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     with atomic_file(path) as file:
         file.write(save(tensors, {"format": FORMAT, "about": json.dumps(dataclasses.asdict(about))}))

@@ -19,12 +19,10 @@ class Prediction:
 
     >>> import segue
     >>> mask = segue.load("model.safetensors").predict("photo.jpg")
-    >>> height, width = mask.ids.shape
-    >>> shares = {name: (mask.ids == mask.classes.index(name)).mean() for name in mask.names}
-    >>> round(sum(shares.values()), 6)
-    1.0
-    >>> mask.overlay().size == (width, height)
-    True
+    >>> mask.ids.shape
+    (48, 48)
+    >>> discs = mask.ids == mask.classes.index("barred disc")
+    >>> mask.overlay().save("overlay.png")
     >>> mask.save("mask.png")
     """
 

@@ -57,7 +57,7 @@ class Preparation:
 
     def tensor(self, pixels: np.ndarray) -> Tensor:
         """The input of the network, uint8, 1 x 3 x height x width."""
-        tensor = torch.from_numpy(np.require(pixels.transpose(2, 0, 1)[None], requirements="CW"))
+        tensor = torch.from_numpy(np.require(pixels.transpose(2, 0, 1)[None], requirements=["C", "W"]))
         height, width = self.input_size(pixels.shape[0], pixels.shape[1])
         if tensor.shape[-2:] == (height, width):
             return tensor

@@ -33,7 +33,13 @@ def resolve(
     overrides: Sequence[str] = (),
     file: str | Path | None = None,
 ) -> RunConfig:
-    """The complete, checked recipe of a run."""
+    """The complete, checked recipe of a run.
+
+    >>> import segue
+    >>> recipe = segue.resolve("mib", "scenes", "5-2", overrides=["train.epochs=3", "optim.lr_next=0.001"])
+    >>> recipe.scenario.mode, recipe.train.epochs, recipe.model.backbone
+    ('overlapped', 3, 'tiny')
+    """
     words: dict[str, Any] = {
         "method": {"name": method},
         "scenario": {"dataset": dataset, "split": split, "mode": mode},
@@ -103,8 +109,8 @@ def complete(asked: Mapping[str, Any]) -> RunConfig:
     whole = merge(merge(layers, _variant_values(method_kind, asked)), asked)
     if not _section(whole, "scenario").get("split"):
         raise UserError("Which split? Add --split B-I, such as 15-5: 15 classes first, then 5 at a time.")
-    data = validate(data_kind.Config, _section(whole, "data"), "data")
-    params = validate(method_kind.Config, _section(_section(whole, "method"), "params"), "method.params")
+    data: Any = validate(data_kind.Config, _section(whole, "data"), "data")
+    params: Any = validate(method_kind.Config, _section(_section(whole, "method"), "params"), "method.params")
     filled = {
         **whole,
         "data": dataclasses.asdict(data),

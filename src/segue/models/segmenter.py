@@ -21,7 +21,7 @@ from segue.models._speed.checkpointing import checkpoint_blocks, keep_all
 from segue.models._speed.compiling import compile_part
 from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
 from segue.models.backbone import build_backbone
-from segue.models.classifier import CLASSIFIERS, GrowingClassifier
+from segue.models.classifier import CLASSIFIERS, GrowingClassifier, UnknownClassifier
 from segue.models.fusion import FUSIONS, FusionLayer
 from segue.models.head import HEADS, DeepLabHead
 from segue.models.spec import FusionSpec, NetworkSpec, name_of, refuse
@@ -40,7 +40,19 @@ class Output:
 
 
 class Segmenter(nn.Module):
-    """Images (uint8 or float in 0..255, B x 3 x H x W) -> `Output` with logits at the output stride."""
+    """Images (uint8 or float in 0..255, B x 3 x H x W) -> `Output` with logits at the output stride.
+
+    >>> import segue, torch
+    >>> from segue.core.config import ModelConfig
+    >>> network = segue.Segmenter(ModelConfig(backbone="tiny", head="tiny", output_stride=8))
+    >>> network.grow(segue.Step(index=0, new=(1, 2)), balanced=False)
+    >>> out = network.eval()(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))
+    >>> out.logits.shape, sorted(out.features)
+    (torch.Size([1, 3, 8, 8]), ['h', 'z', 'z_fused'])
+    """
+
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -49,7 +61,7 @@ class Segmenter(nn.Module):
         self.backbone = build_backbone(config)
         self.fusion: nn.Module | None = None
         self.refiner = DeepLabHead(self.backbone.channels[-1], width, dilations)
-        self.classifier = GrowingClassifier(width)
+        self.classifier: GrowingClassifier | UnknownClassifier = GrowingClassifier(width)
         self.norm_frozen = False
         """batch norm of backbone and head keeps its running statistics even in training mode"""
         self.compiled = False
