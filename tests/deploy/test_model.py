@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -173,8 +175,7 @@ def test_mask_is_written_as_a_palette_picture_with_the_same_ids(bright, tmp_path
 
 
 def test_more_than_256_classes_keep_their_ids(bright, tmp_path):
-    bright.classes = (*bright.classes, *(f"class {i}" for i in range(300)))
-    found = bright.predict(photo())
+    found = Model(bright.network, (*bright.classes, *(f"class {i}" for i in range(300)))).predict(photo())
     assert found.ids.dtype == np.uint16
     found.ids[0, 0] = 300
     found.save(tmp_path / "mask.png")
@@ -219,9 +220,18 @@ def test_saved_model_is_the_loaded_one(finished, tmp_path):
     first.export(path)
     again = segue.load(str(path), device="cpu")
     assert (again.classes, again.images) == (first.classes, first.images)
+    assert again.colours == first.colours and len(set(first.colours)) == 3
     assert again.network.spec() == first.network.spec() and not again.network.training
     for name, value in again.network.state_dict().items():
         assert torch.equal(value, first.network.state_dict()[name]), name
+
+
+def test_run_on_a_data_set_with_its_own_colours_has_those(finished, tmp_path):
+    shutil.copytree(finished("caf"), tmp_path / "run")
+    index = tmp_path / "run" / "samples" / "index.json"
+    index.write_text(json.dumps({"samples": [], "colours": ["#ff0000", "#00ff00", "#0000ff"]}))
+    last, first = (load_run(tmp_path / "run", step, device="cpu").colours for step in (None, 0))
+    assert last[1:] == ((255, 0, 0), (0, 255, 0), (0, 0, 255)) and first == last[:3]
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.PT", "model"])

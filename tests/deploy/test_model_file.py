@@ -72,8 +72,8 @@ def round_trip(model: Segmenter, tmp_path: Path) -> Segmenter:
     path, images = tmp_path / "sub" / "model.safetensors", Preparation(size=48, bits=9)
     save_model(model, ABOUT["classes"], path, images)
     torch.manual_seed(99)
-    again, classes, prepared = load_model(path)
-    assert classes == ("background", "a", "b") and prepared == images and not again.training
+    again, header = load_model(path)
+    assert header.classes == ("background", "a", "b") and header.images == images and not again.training
     images = torch.randint(0, 256, (2, 3, 40, 32), dtype=torch.uint8)
     with torch.inference_mode():
         expected, found = model(images).logits, again(images).logits
@@ -102,16 +102,17 @@ def write(path: Path, header: object, tensors: dict | None = None, form: str = F
 
 
 def test_file_written_by_hand_is_read(tmp_path):
-    _, classes, images = load_model(write(tmp_path / "m", ABOUT))
-    assert classes == ("background", "a", "b") and images == Preparation(size=32, bits=12)
+    _, header = load_model(write(tmp_path / "m", {**ABOUT, "colours": [[0, 0, 0], [255, 0, 0], [0, 0, 9]]}))
+    assert header.classes == ("background", "a", "b") and header.images == Preparation(size=32, bits=12)
+    assert header.colours == ((0, 0, 0), (255, 0, 0), (0, 0, 9))
 
 
 @pytest.mark.parametrize("layer", [None, LayerConfig(fusion=False)])
 def test_file_of_the_first_format_is_read(layer, tmp_path):
     model, described = a_model(layer), None if layer is None else dataclasses.asdict(layer)
     path = write(tmp_path / "m", {**FIRST, "layer": described}, model.state_dict(), FIRST_FORMAT)
-    again, classes, images = load_model(path)
-    assert classes == ("background", "a", "b") and images == Preparation()
+    again, header = load_model(path)
+    assert header.classes == ("background", "a", "b") and header.images == Preparation()
     assert again.spec() == model.spec() and type(again.classifier) is CLASSIFIERS["linear"]
 
 
@@ -160,6 +161,8 @@ def test_classifier_of_ones_own_is_written_once_it_has_a_name(tmp_path, monkeypa
         ({**ABOUT, "images": {"size": 0}}, "'images.size' is 0"),
         ({**ABOUT, "images": {"size": 32, "mean": 0}}, "Unknown key 'images.mean'"),
         ({**ABOUT, "classes": ["background", "a"]}, "2 names for 3 channels"),
+        ({**ABOUT, "colours": [[0, 0, 0]]}, "1 colours for 3 channels"),
+        ({**ABOUT, "colours": [[0, 0, 256]] * 3}, "'colours.0.2' is 256"),
         ({**ABOUT, "network": {}}, "'model'"),
         ({**ABOUT, "network": {**NETWORK, "more": 1}}, "Unknown key 'more'"),
         ({key: value for key, value in ABOUT.items() if key != "classes"}, "'classes'"),

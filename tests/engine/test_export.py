@@ -40,8 +40,9 @@ def test_exported_model_predicts_what_the_run_does(method, step, finished, tmp_p
     outcome = command("export", finished(method), target, *([] if step is None else ["--step", str(step)]))
     assert (outcome.code, outcome.err) == (0, "")
     step = step if step is not None else (0 if method == "joint" else 1)
-    model, classes, images = load_model(target)
-    assert images.size == 32, "train.crop"
+    model, header = load_model(target)
+    classes = header.classes
+    assert header.images.size == 32, "train.crop"
     assert classes == read_run(finished(method)).steps[step].classes
     assert f"{len(classes)} channels" in outcome.out
     whole = restored(finished(method), method, step)
@@ -85,7 +86,7 @@ def test_export_needs_neither_the_data_set_nor_records(finished, tmp_path, comma
     targets = [tmp_path / f"{name}.safetensors" for name in ("bare", "whole")]
     assert command("export", folder, targets[0]).code == 0
     assert command("export", finished("caf"), targets[1]).code == 0
-    (bare, *classes), (whole, *same) = map(load_model, targets)
+    (bare, classes), (whole, same) = map(load_model, targets)
     assert classes == same and list(bare.state_dict()) == list(whole.state_dict())
     for name, value in bare.state_dict().items():
         assert torch.equal(value, whole.state_dict()[name]), name

@@ -16,7 +16,7 @@ from segue.core.progress import Display
 from segue.core.records import RunRecord
 from segue.engine import train
 from segue.engine.checkpoint import CheckpointStore, load_tree
-from segue.engine.folder import LAUNCH_FILE
+from segue.engine.own_files import LAUNCH_FILE
 from segue.engine.recipe import resolve
 from segue.engine.run import run
 from segue.engine.train import Interrupted

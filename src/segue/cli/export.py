@@ -9,6 +9,7 @@ import typer
 
 from segue.cli.options import (
     RunFolder,
+    named_path,
     tell,
 )
 
@@ -17,7 +18,11 @@ def command(
     folder: RunFolder,
     out: Annotated[
         Path,
-        typer.Argument(metavar="MODEL", help="The file to write; its ending says how: model.safetensors."),
+        typer.Argument(
+            metavar="MODEL",
+            parser=named_path,
+            help="The file to write; its ending says how: model.safetensors.",
+        ),
     ],
     step: Annotated[
         int | None, typer.Option("--step", help="After which step; the last finished one if not given.")

@@ -7,6 +7,7 @@ upper 8 bits; 16-bit grey is scaled. Masks hold ids: grey values or palette indi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,10 +26,8 @@ from segue.data.image_files import (
     opened,
     orientation,
     raw_mode,
-    read_file,
     upright,
 )
-from segue.data.png import palette_ids
 
 __all__ = [
     "READ_ERRORS",
@@ -95,11 +94,11 @@ def rgb_pixels(image: Image.Image, name: str, bits: int = 16) -> np.ndarray:
     return upright(image, np.asarray(opaque.convert("RGB")))
 
 
-def mask_picture(ids: np.ndarray) -> Image.Image:
-    """Ids as a picture with a palette: the colours of PASCAL VOC. uint16 ids have none: grey values."""
+def mask_picture(ids: np.ndarray, palette: Sequence[int] | None = None) -> Image.Image:
+    """Ids as a picture with a palette, that of PASCAL VOC unless said. uint16 ids have none: grey values."""
     picture = Image.fromarray(np.ascontiguousarray(ids))
     if ids.dtype == np.uint8:
-        picture.putpalette(voc_palette())
+        picture.putpalette(voc_palette() if palette is None else palette)
     return picture
 
 
@@ -158,11 +157,7 @@ def _scale(bits: int) -> np.ndarray:
 
 def read_mask(path: Path) -> np.ndarray:
     """uint8 ids, height x width: the indices of a palette, or grey values, never colours."""
-    content = read_file(path)
-    ids = palette_ids(content, Image.MAX_IMAGE_PIXELS)
-    if ids is not None:
-        return ids
-    with opened(path, content) as image:
+    with opened(path) as image:
         compression = image.info.get("compression")
         if image.format in LOSSY or compression in LOSSY_TIFF:
             raise BadFile(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from segue.core.errors import UserError
+from segue.core.palette import BACKGROUND
 from segue.deploy.model import Model
 from segue.deploy.model_file import load_model
 from segue.deploy.prepare import Preparation
 from segue.engine.restore import restore_deployed, stored_recipe
 from segue.engine.runtime import pick_device
+from segue.report.pictures import shipped_colours
 
 
 def load(path: str | Path, device: str = "auto") -> Model:
@@ -30,8 +32,8 @@ def load(path: str | Path, device: str = "auto") -> Model:
     if not path.is_file():
         raise UserError(f"There is no model {path}: name a run folder or a model file (NAME.safetensors).")
     where = pick_device(device)
-    network, classes, images = load_model(path)
-    return Model(network.to(where), classes, images)
+    network, header = load_model(path)
+    return Model(network.to(where), header.classes, header.images, header.colours)
 
 
 def load_run(folder: str | Path, step: int | None = None, device: str = "auto") -> Model:
@@ -39,4 +41,6 @@ def load_run(folder: str | Path, step: int | None = None, device: str = "auto") 
     where, config = pick_device(device), stored_recipe(folder)
     network, classes = restore_deployed(folder, step)
     images = Preparation(config.train.crop, config.data.get("bits", 16))
-    return Model(network.to(where), classes, images)
+    shipped = shipped_colours(Path(folder)) or []
+    colours = (BACKGROUND, *shipped[: len(classes) - 1]) if len(shipped) >= len(classes) - 1 else ()
+    return Model(network.to(where), classes, images, colours)

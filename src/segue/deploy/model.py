@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from segue.core.classes import voc_palette
+from segue.core.classes import Colour
 from segue.core.errors import UserError
+from segue.core.palette import BACKGROUND, distinct_colours
 from segue.deploy.model_file import save_model
 from segue.deploy.prediction import Prediction
 from segue.deploy.prepare import ImageLike, Preparation
@@ -19,6 +21,8 @@ from segue.models.segmenter import Segmenter
 
 WRITTEN = (".safetensors",)
 """endings of the files that a model can be written to"""
+MOST_COLOURS = 200
+"""number of colours that can be told apart; more classes share them"""
 
 
 @dataclass
@@ -38,12 +42,13 @@ class Model:
     """names of the channels, background first"""
     images: Preparation = field(default_factory=Preparation)
     """how images come to the network: the size it was trained for, the bits of 16-bit images"""
+    colours: tuple[Colour, ...] = field(default=(), repr=False)
+    """red, green and blue of each class in pictures; unless given, colours that can be told apart"""
 
-    @property
-    def colours(self) -> tuple[tuple[int, int, int], ...]:
-        """Red, green and blue of each class, as masks and overlays show them."""
-        flat = voc_palette()
-        return tuple((flat[3 * i], flat[3 * i + 1], flat[3 * i + 2]) for i in range(len(self.classes)))
+    def __post_init__(self) -> None:
+        if not self.colours:
+            distinct = distinct_colours(min(len(self.classes), MOST_COLOURS))
+            self.colours = (BACKGROUND, *islice(cycle(distinct), len(self.classes) - 1))
 
     @torch.inference_mode()
     def predict(self, image: ImageLike, probabilities: bool = False) -> Prediction:
@@ -65,7 +70,8 @@ class Model:
         size = (pixels.shape[0], pixels.shape[1])
         ids = most_likely(logits, size)[1][0].cpu().numpy()
         scores = upsample(logits, size).softmax(1)[0].cpu().numpy() if probabilities else None
-        return Prediction(ids.astype(np.min_scalar_type(len(self.classes) - 1)), self.classes, pixels, scores)
+        ids = ids.astype(np.min_scalar_type(len(self.classes) - 1))
+        return Prediction(ids, self.classes, self.colours, pixels, scores)
 
     def save(self, path: str | Path) -> None:
         """Write the model as one file that `segue.load` reads again: NAME.safetensors.
@@ -74,7 +80,7 @@ class Model:
         >>> segue.load("runs/first").save("model.safetensors")
         """
         _check_ending(path, (".safetensors",))
-        save_model(self.network, self.classes, path, self.images)
+        save_model(self.network, self.classes, path, self.images, self.colours)
 
     def export(self, path: str | Path) -> None:
         """Write the model in the format that the ending of `path` names.

@@ -11,12 +11,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from segue.core.classes import Colour
 from segue.core.config import validate
 from segue.core.errors import UserError
 from segue.core.records import atomic_file
@@ -24,45 +26,55 @@ from segue.deploy.prepare import Preparation
 from segue.models.segmenter import Segmenter
 
 FORMAT, FIRST_FORMAT = "segue-model-2", "segue-model-1"
+Byte = Annotated[int, Field(ge=0, le=255)]
 
 
 @dataclass(frozen=True)
-class About:
-    """The header of a model file."""
+class Header:
+    """What stands beside the weights."""
 
     network: dict[str, Any]
     """`Segmenter.spec()`"""
-    classes: list[str]
+    classes: tuple[str, ...]
     """names of the channels, background first"""
     images: Preparation
+    """how images come to the network"""
+    colours: tuple[tuple[Byte, Byte, Byte], ...] = ()
+    """red, green and blue of each class; none: colours that can be told apart"""
 
 
 def save_model(
-    network: Segmenter, classes: Sequence[str], path: str | Path, images: Preparation | None = None
+    network: Segmenter,
+    classes: Sequence[str],
+    path: str | Path,
+    images: Preparation | None = None,
+    colours: Sequence[Colour] = (),
 ) -> None:
     """Write a model; `classes` are the names of its channels, background first."""
-    about = About(network.spec(), list(classes), images or Preparation())
+    header = Header(network.spec(), tuple(classes), images or Preparation(), tuple(colours))
     tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     with atomic_file(path) as file:
-        file.write(save(tensors, {"format": FORMAT, "about": json.dumps(dataclasses.asdict(about))}))
+        file.write(save(tensors, {"format": FORMAT, "about": json.dumps(dataclasses.asdict(header))}))
 
 
-def load_model(path: str | Path) -> tuple[Segmenter, tuple[str, ...], Preparation]:
-    """The network, ready to predict, the names of its channels, and how images come to it."""
+def load_model(path: str | Path) -> tuple[Segmenter, Header]:
+    """The network, ready to predict, and what stands beside its weights."""
     metadata, tensors = _read(path)
     written = metadata.get("format")
     if written not in (FORMAT, FIRST_FORMAT):
         raise UserError(f"{path} is not a model of this version ({FORMAT}); write one with 'segue export'.")
     try:
-        header = json.loads(metadata["about"])
-        about = validate(About, header if written == FORMAT else _from_first(header), "")
-        network = Segmenter.from_spec(about.network)
+        found = json.loads(metadata["about"])
+        header = validate(Header, found if written == FORMAT else _from_first(found), "")
+        network = Segmenter.from_spec(header.network)
         network.load_state_dict(tensors, strict=True)
-        if len(about.classes) != sum(network.classifier.sizes):
-            raise ValueError(f"{len(about.classes)} names for {sum(network.classifier.sizes)} channels")
+        if len(header.classes) != (channels := sum(network.classifier.sizes)):
+            raise ValueError(f"{len(header.classes)} names for {channels} channels")
+        if header.colours and len(header.colours) != channels:
+            raise ValueError(f"{len(header.colours)} colours for {channels} channels")
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:
         raise UserError(f"{path} does not describe its own weights: {str(error).splitlines()[0]}") from error
-    return network.eval(), tuple(about.classes), about.images
+    return network.eval(), header
 
 
 def _read(path: str | Path) -> tuple[dict[str, str], dict[str, Tensor]]:

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from segue.core.classes import Colour
 from segue.core.errors import UserError
+from segue.core.palette import flat_palette
 from segue.core.records import atomic_file
 from segue.data.images import mask_picture
 
@@ -30,6 +32,8 @@ class Prediction:
     """index into `classes` of each pixel, height x width, uint8 (uint16 beyond 256 classes)"""
     classes: tuple[str, ...]
     """names of the model's channels, background first"""
+    colours: tuple[Colour, ...] = field(repr=False)
+    """red, green and blue of each class"""
     image: np.ndarray = field(repr=False)
     """the image as it was seen, upright, uint8, height x width x 3"""
     probabilities: np.ndarray | None = field(default=None, repr=False)
@@ -45,7 +49,7 @@ class Prediction:
         if not 0 <= strength <= 1:
             raise UserError(f"The strength of an overlay lies between 0 and 1; {strength} does not.")
         photo = Image.fromarray(self.image)
-        colours = mask_picture(self.ids.astype(np.uint8)).convert("RGB")
+        colours = Image.fromarray(np.array(self.colours, dtype=np.uint8)[self.ids])
         where = Image.fromarray((self.ids > 0).astype(np.uint8) * 255)
         return Image.composite(Image.blend(photo, colours, strength), photo, where)
 
@@ -57,4 +61,4 @@ class Prediction:
         if Path(path).suffix.lower() != ".png":
             raise UserError(f"A mask is written as PNG, which keeps every id: {path} should end in .png.")
         with atomic_file(path) as file:
-            mask_picture(self.ids).save(file, format="PNG")
+            mask_picture(self.ids, flat_palette(self.colours[1:])).save(file, format="PNG")

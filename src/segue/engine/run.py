@@ -21,13 +21,13 @@ from segue.engine.data import Data, build_data
 from segue.engine.folder import (
     after_restart,
     check_folder,
-    clear_folder,
     identity,
     locked,
     note_launch,
     open_folder,
 )
 from segue.engine.log import LossLog
+from segue.engine.own_files import clear_folder
 from segue.engine.processes import Group, joined
 from segue.engine.record import record_step, replay_of, step_title, watcher
 from segue.engine.runtime import (
@@ -66,7 +66,7 @@ def run(
     """
     with joined(device) as group:
         display = (display or Display()) if group.first else Display(quiet=True)
-        folder = Path(folder)
+        folder = _named(folder)
         site = Site(folder, CheckpointStore(folder, identity(config)), group, display)
         if group.first:
             resume, overwrite = after_restart(folder, resume, overwrite)
@@ -97,6 +97,12 @@ def run(
             _check_records(folder, point.finished_step)
             _run_steps(method, data, site, point)
         return read_run(folder)
+
+
+def _named(folder: str | Path) -> Path:
+    if not str(folder):
+        raise UserError("The run folder has no name: an empty one would be the current folder.")
+    return Path(folder)
 
 
 def _resume_point(site: Site, resume: bool, overwrite: bool) -> ResumePoint:
