@@ -141,7 +141,7 @@ def test_classifier_of_ones_own_is_written_once_it_has_a_name(tmp_path, monkeypa
 
     model = a_model()
     model.classifier.__class__ = Mine
-    with pytest.raises(UserError, match=r"Mine is a classifier of one's own.*CLASSIFIERS\['mine'\] = Mine"):
+    with pytest.raises(UserError, match=r"classifier Mine .*CLASSIFIERS\['mine'\] = Mine"):
         save_model(model, ABOUT["classes"], tmp_path / "m")
     assert not list(tmp_path.iterdir())
     with monkeypatch.context() as patch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from segue.core.config import as_dict
 from segue.core.errors import UserError
 from segue.core.palette import BACKGROUND
 from segue.deploy.model import Model
@@ -40,7 +41,7 @@ def load_run(folder: str | Path, step: int | None = None, device: str = "auto") 
     """The model of a run after one of its steps, or after the last finished one; the data are not needed."""
     where, config = pick_device(device), stored_recipe(folder)
     network, classes = restore_deployed(folder, step)
-    images = Preparation(config.train.crop, config.data.get("bits", 16))
+    images = Preparation(config.train.crop, as_dict(config)["data"].get("bits", 16))
     shipped = shipped_colours(Path(folder)) or []
     colours = (BACKGROUND, *shipped[: len(classes) - 1]) if len(shipped) >= len(classes) - 1 else ()
     return Model(network.to(where), classes, images, colours)

@@ -24,7 +24,7 @@ from segue.models.backbone import build_backbone
 from segue.models.classifier import CLASSIFIERS, GrowingClassifier, UnknownClassifier
 from segue.models.fusion import FUSIONS, FusionLayer
 from segue.models.head import HEADS, DeepLabHead
-from segue.models.spec import FusionSpec, NetworkSpec, name_of, refuse
+from segue.models.spec import FusionSpec, NetworkSpec, name_of, unnamed
 
 FETCHED = ("weights", "pretrained")
 """settings that say where weights come from at first: no part of the structure"""
@@ -86,13 +86,14 @@ class Segmenter(nn.Module):
             return None
         kind = name_of(self.fusion, FUSIONS)
         if kind is None or not isinstance(self.fusion, FusionLayer):
-            raise refuse(self.fusion, "FUSIONS")
+            also = " It needs spec() and from_spec(channels, spec), too. Or let deployed() leave it out."
+            raise unnamed(self.fusion, "fusion", "FUSIONS", also)
         return {"kind": kind, "config": self.fusion.spec()}
 
     def _classifier_spec(self) -> dict[str, Any]:
         kind = name_of(self.classifier, CLASSIFIERS)
         if kind is None:
-            raise refuse(self.classifier, "CLASSIFIERS")
+            raise unnamed(self.classifier, "classifier", "CLASSIFIERS")
         return {"kind": kind, "sizes": list(self.classifier.sizes)}
 
     @classmethod

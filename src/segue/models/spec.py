@@ -51,14 +51,11 @@ def name_of(part: object, table: Mapping[str, type]) -> str | None:
     return None
 
 
-def refuse(part: object, table: str) -> UserError:
-    """Why a part of one's own cannot be described, and what to add."""
-    kind = type(part).__name__
-    needs = "spec() and from_spec(channels, spec), " if table == "FUSIONS" else ""
-    module = "fusion" if table == "FUSIONS" else "classifier"
+def unnamed(part: object, what: str, table: str, also: str = "") -> UserError:
+    """A part of one's own that no table lists: what to add, so that it can be described."""
+    name = type(part).__name__
     return UserError(
-        f"{kind} is a {module} of one's own, and a model file names such parts instead of holding their code."
-        f" Give it {needs}a name in the file that defines it"
-        f" (from segue.models.{module} import {table}; {table}[{kind.lower()!r}] = {kind}),"
-        " or let the method's deployed() return a model without it."
+        f"A model file holds no code, and the {what} {name} has no name that the file could give instead."
+        f" Where {name} is defined, add: from segue.models.{what} import {table};"
+        f" {table}[{name.lower()!r}] = {name}.{also}"
     )
