@@ -12,7 +12,7 @@ from segue.core.errors import UserError
 from segue.core.records import read_yaml
 
 LAUNCH_FILE = "launch.txt"
-"""which torchrun worked here last: it stays, since a process may die after the last record is written"""
+"""file that names the last torchrun here; kept, since a process may die after the last record is written"""
 OWN_FILE = re.compile(
     rf"recipe\.yaml|scenario\.json|log\.jsonl|{re.escape(LAUNCH_FILE)}"
     r"|checkpoints/step\d+(-\d+)?\.safetensors|(steps|memory)/\d+\.json|trajectory/\d+-\d+\.json"
@@ -20,7 +20,7 @@ OWN_FILE = re.compile(
 )
 OWN_FOLDER = re.compile(r"checkpoints|steps|memory|trajectory|samples(/\d+)?")
 HALF_WRITTEN = re.compile(r"((?:[^/]+/)*)\.([^/]+)\.[^./]+\.part")
-"""what a killed process leaves: the file's folder and name can be told"""
+"""names of files that a killed process leaves, with the folder and name of the file they stand for"""
 SHOWN = 5
 
 

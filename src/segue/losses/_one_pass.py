@@ -35,7 +35,7 @@ class Strip:
     rows: slice
     dtype: torch.dtype
     background_NRW: Tensor | None
-    """its probability"""
+    """probability of background, by the teacher"""
 
     def of(self, labels_BHW: Tensor) -> Tensor:
         return labels_BHW[self.images, self.rows]
@@ -61,7 +61,7 @@ class Term(ABC):
 
     @property
     def divisor(self) -> float:
-        """Beside the number of pixels."""
+        """Divisor of the loss, beside the number of pixels."""
         return 1.0
 
     @abstractmethod
