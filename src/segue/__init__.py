@@ -4,11 +4,12 @@ The front door: these names are what a user or a plug-in imports. They are loade
 so that `import segue` costs nothing and does not wait for torch. Losses are in `segue.losses`, the contract
 suite for methods of one's own is `segue.testing`.
 
->>> import segue
->>> model = segue.load("runs/first")
->>> mask = model.predict("photo.jpg")
->>> mask.save("mask.png")
->>> model.save("model.safetensors")
+Examples:
+    >>> import segue
+    >>> model = segue.load("runs/first")
+    >>> mask = model.predict("photo.jpg")
+    >>> mask.save("mask.png")
+    >>> model.save("model.safetensors")
 """
 
 from __future__ import annotations

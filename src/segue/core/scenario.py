@@ -32,10 +32,11 @@ Split = str | Sequence[Sequence[str | int]]
 class Step:
     """One increment: the class ids that arrive and those that are already known (no background).
 
-    >>> import segue
-    >>> step = segue.Step(index=1, new=(3,), old=(1, 2))
-    >>> step.seen, step.num_channels, step.first
-    ((1, 2, 3), 4, False)
+    Examples:
+        >>> import segue
+        >>> step = segue.Step(index=1, new=(3,), old=(1, 2))
+        >>> step.seen, step.num_channels, step.first
+        ((1, 2, 3), 4, False)
     """
 
     index: int
@@ -66,13 +67,14 @@ class Scenario:
 
     `make_scenario` builds one from a split such as "15-5".
 
-    >>> import segue
-    >>> classes = segue.ClassTable("pets", {1: "cat", 2: "dog", 3: "bird"})
-    >>> scenario = segue.Scenario(classes, groups=((1, 2), (3,)))
-    >>> [scenario.channel_names(step) for step in scenario]
-    [('background', 'cat', 'dog'), ('background', 'cat', 'dog', 'bird')]
-    >>> scenario.label_table(scenario[1])[[0, 1, 2, 3]].tolist()  # only bird is labelled in step 1
-    [0, 0, 0, 3]
+    Examples:
+        >>> import segue
+        >>> classes = segue.ClassTable("pets", {1: "cat", 2: "dog", 3: "bird"})
+        >>> scenario = segue.Scenario(classes, groups=((1, 2), (3,)))
+        >>> [scenario.channel_names(step) for step in scenario]
+        [('background', 'cat', 'dog'), ('background', 'cat', 'dog', 'bird')]
+        >>> scenario.label_table(scenario[1])[[0, 1, 2, 3]].tolist()  # only bird is labelled in step 1
+        [0, 0, 0, 3]
     """
 
     classes: ClassTable
@@ -191,12 +193,13 @@ def make_scenario(
     A data set may have class orders with a name (`orders`), and splits whose images are those of a finer
     split, merged, in mode `divided` (`divided_as`).
 
-    >>> import segue
-    >>> classes = segue.ClassTable("pets", {1: "cat", 2: "dog", 3: "bird"})
-    >>> segue.make_scenario(classes, "2-1").groups
-    ((1, 2), (3,))
-    >>> segue.make_scenario(classes, "dog/cat,bird").groups
-    ((2,), (1, 3))
+    Examples:
+        >>> import segue
+        >>> classes = segue.ClassTable("pets", {1: "cat", 2: "dog", 3: "bird"})
+        >>> segue.make_scenario(classes, "2-1").groups
+        ((1, 2), (3,))
+        >>> segue.make_scenario(classes, "dog/cat,bird").groups
+        ((2,), (1, 3))
     """
     ordered = class_order(classes, order, orders)
     groups = parse_split(classes, split, ordered)

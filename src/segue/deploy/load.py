@@ -21,11 +21,12 @@ def load(path: str | Path, device: str = "auto") -> Model:
     `device` is auto (CUDA, then MPS, then the CPU), cpu, cuda, cuda:1 or mps. A model file runs no code and
     fetches nothing, whoever wrote it. A run of a method file of one's own runs that file.
 
-    >>> import segue
-    >>> model = segue.load("runs/first")
-    >>> mask = model.predict("photo.jpg")
-    >>> segue.load("model.safetensors").classes == model.classes
-    True
+    Examples:
+        >>> import segue
+        >>> model = segue.load("runs/first")
+        >>> mask = model.predict("photo.jpg")
+        >>> segue.load("model.safetensors").classes == model.classes
+        True
     """
     path = Path(path).expanduser()
     if path.is_dir():

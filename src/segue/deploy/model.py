@@ -29,12 +29,13 @@ MOST_COLOURS = 200
 class Model:
     """A trained network with the names of its classes; `segue.load` gives one.
 
-    >>> import segue
-    >>> model = segue.load("runs/first")
-    >>> model.classes
-    ('background', 'barred disc', 'barred square', 'barred triangle')
-    >>> mask = model.predict("photo.jpg")
-    >>> model.save("model.safetensors")
+    Examples:
+        >>> import segue
+        >>> model = segue.load("runs/first")
+        >>> model.classes
+        ('background', 'barred disc', 'barred square', 'barred triangle')
+        >>> mask = model.predict("photo.jpg")
+        >>> model.save("model.safetensors")
     """
 
     network: Segmenter = field(repr=False)
@@ -58,11 +59,12 @@ class Model:
         a test of its run, the shorter side as long as the crop (`images.size`), but whole: nothing is cut
         off. Its answer is brought back to the image's own size.
 
-        >>> import numpy, segue
-        >>> model = segue.load("model.safetensors", device="cpu")
-        >>> mask = model.predict(numpy.zeros((30, 40, 3), "uint8"), probabilities=True)
-        >>> mask.ids.shape, mask.probabilities.shape
-        ((30, 40), (4, 30, 40))
+        Examples:
+            >>> import numpy, segue
+            >>> model = segue.load("model.safetensors", device="cpu")
+            >>> mask = model.predict(numpy.zeros((30, 40, 3), "uint8"), probabilities=True)
+            >>> mask.ids.shape, mask.probabilities.shape
+            ((30, 40), (4, 30, 40))
         """
         pixels = self.images.pixels(image)
         network = self.network.eval()
@@ -76,8 +78,9 @@ class Model:
     def save(self, path: str | Path) -> None:
         """Write the model as one file that `segue.load` reads again: NAME.safetensors.
 
-        >>> import segue
-        >>> segue.load("runs/first").save("model.safetensors")
+        Examples:
+            >>> import segue
+            >>> segue.load("runs/first").save("model.safetensors")
         """
         _check_ending(path, (".safetensors",))
         save_model(self.network, self.classes, path, self.images, self.colours)
@@ -85,11 +88,12 @@ class Model:
     def export(self, path: str | Path) -> None:
         """Write the model in the format that the ending of `path` names.
 
-        >>> import segue
-        >>> segue.load("runs/first").export("model.onnx")
-        Traceback (most recent call last):
-        ...
-        segue.core.errors.UserError: model.onnx: a model is not written as .onnx, but as .safetensors.
+        Examples:
+            >>> import segue
+            >>> segue.load("runs/first").export("model.onnx")
+            Traceback (most recent call last):
+            ...
+            segue.core.errors.UserError: model.onnx: a model is not written as .onnx, but as .safetensors.
         """
         check_export(path)
         self.save(path)

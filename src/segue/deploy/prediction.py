@@ -19,13 +19,14 @@ from segue.data.images import mask_picture
 class Prediction:
     """The class of every pixel of an image, at the image's own size.
 
-    >>> import segue
-    >>> mask = segue.load("model.safetensors").predict("photo.jpg")
-    >>> mask.ids.shape
-    (48, 48)
-    >>> discs = mask.ids == mask.classes.index("barred disc")
-    >>> mask.overlay().save("overlay.png")
-    >>> mask.save("mask.png")
+    Examples:
+        >>> import segue
+        >>> mask = segue.load("model.safetensors").predict("photo.jpg")
+        >>> mask.ids.shape
+        (48, 48)
+        >>> discs = mask.ids == mask.classes.index("barred disc")
+        >>> mask.overlay().save("overlay.png")
+        >>> mask.save("mask.png")
     """
 
     ids: np.ndarray = field(repr=False)

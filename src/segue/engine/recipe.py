@@ -35,10 +35,11 @@ def resolve(
 ) -> RunConfig:
     """The complete, checked recipe of a run.
 
-    >>> import segue
-    >>> recipe = segue.resolve("mib", "scenes", "5-2", overrides=["train.epochs=3", "optim.lr_next=0.001"])
-    >>> recipe.scenario.mode, recipe.train.epochs, recipe.model.backbone
-    ('overlapped', 3, 'tiny')
+    Examples:
+        >>> import segue
+        >>> recipe = segue.resolve("mib", "scenes", "5-2", overrides=["train.epochs=3", "train.seed=1"])
+        >>> recipe.scenario.mode, recipe.train.epochs, recipe.model.backbone
+        ('overlapped', 3, 'tiny')
     """
     words: dict[str, Any] = {
         "method": {"name": method},

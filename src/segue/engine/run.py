@@ -57,12 +57,13 @@ def run(
     With `start`, another run's folder, step 0 is taken from there instead of being trained. Of several
     processes the first alone reads and writes that folder; the others return None.
 
-    >>> import segue
-    >>> words = ["data.train=20", "data.test=6", "data.size=32", "train.crop=32", "train.epochs=1"]
-    >>> recipe = segue.resolve("finetune", "scenes", "8-1", overrides=words)
-    >>> record = segue.run(recipe, "runs/second")
-    >>> [step.classes[-1] for step in record.steps]
-    ['checked square', 'checked triangle']
+    Examples:
+        >>> import segue
+        >>> words = ["data.train=20", "data.test=6", "data.size=32", "train.crop=32", "train.epochs=1"]
+        >>> recipe = segue.resolve("finetune", "scenes", "8-1", overrides=words)
+        >>> record = segue.run(recipe, "runs/second")
+        >>> [step.classes[-1] for step in record.steps]
+        ['checked square', 'checked triangle']
     """
     with joined(device) as group:
         display = (display or Display()) if group.first else Display(quiet=True)

@@ -28,9 +28,10 @@ from segue.models.segmenter import Segmenter, Teacher
 class About:
     """What `segue list methods` says of a method.
 
-    >>> import segue
-    >>> segue.About("Mine", paper="Somebody et al., a conference", year=2025).title
-    'Mine'
+    Examples:
+        >>> import segue
+        >>> segue.About("Mine", paper="Somebody et al., a conference", year=2025).title
+        'Mine'
     """
 
     title: str
@@ -66,28 +67,29 @@ class Method(nn.Module, ABC):
 
     A file that ends with `METHOD = Mine` is a method: `segue train mine.py --on voc --split 15-5`.
 
-    >>> from dataclasses import dataclass
-    >>> import segue
-    >>> from segue.losses import unbiased_cross_entropy, unbiased_distillation
-    >>> from segue.testing import check_method
-    >>> @dataclass(frozen=True)
-    ... class Config:
-    ...     kd_weight: float = 1.0
-    >>> class Mine(segue.Method):
-    ...     Config, about = Config, segue.About("Mine", paper="", year=2025)
-    ...     uses_teacher = True
-    ...
-    ...     def begin_step(self, ctx):
-    ...         self.step = ctx.step
-    ...
-    ...     def losses(self, batch):
-    ...         out = self.model(batch.images)
-    ...         losses = {"ce": unbiased_cross_entropy(out.logits, batch.labels, self.step.num_old)}
-    ...         if self.teacher is not None:
-    ...             old = self.teacher(batch.images)
-    ...             losses["kd"] = self.config.kd_weight * unbiased_distillation(out.logits, old.logits)
-    ...         return losses
-    >>> check_method(Mine)  # every promise of a method, on three small steps
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> import segue
+        >>> from segue.losses import unbiased_cross_entropy, unbiased_distillation
+        >>> from segue.testing import check_method
+        >>> @dataclass(frozen=True)
+        ... class Config:
+        ...     kd_weight: float = 1.0
+        >>> class Mine(segue.Method):
+        ...     Config, about = Config, segue.About("Mine", paper="", year=2025)
+        ...     uses_teacher = True
+        ...
+        ...     def begin_step(self, ctx):
+        ...         self.step = ctx.step
+        ...
+        ...     def losses(self, batch):
+        ...         out = self.model(batch.images)
+        ...         losses = {"ce": unbiased_cross_entropy(out.logits, batch.labels, self.step.num_old)}
+        ...         if self.teacher is not None:
+        ...             old = self.teacher(batch.images)
+        ...             losses["kd"] = self.config.kd_weight * unbiased_distillation(out.logits, old.logits)
+        ...         return losses
+        >>> check_method(Mine)  # every promise of a method, on three small steps
     """
 
     Config: ClassVar[type]

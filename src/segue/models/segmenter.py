@@ -42,13 +42,14 @@ class Output:
 class Segmenter(nn.Module):
     """Images (uint8 or float in 0..255, B x 3 x H x W) -> `Output` with logits at the output stride.
 
-    >>> import segue, torch
-    >>> from segue.core.config import ModelConfig
-    >>> network = segue.Segmenter(ModelConfig(backbone="tiny", head="tiny", output_stride=8))
-    >>> network.grow(segue.Step(index=0, new=(1, 2)), balanced=False)
-    >>> out = network.eval()(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))
-    >>> out.logits.shape, sorted(out.features)
-    (torch.Size([1, 3, 8, 8]), ['h', 'z', 'z_fused'])
+    Examples:
+        >>> import segue, torch
+        >>> from segue.core.config import ModelConfig
+        >>> network = segue.Segmenter(ModelConfig(backbone="tiny", head="tiny", output_stride=8))
+        >>> network.grow(segue.Step(index=0, new=(1, 2)), balanced=False)
+        >>> out = network.eval()(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))
+        >>> out.logits.shape, sorted(out.features)
+        (torch.Size([1, 3, 8, 8]), ['h', 'z', 'z_fused'])
     """
 
     mean: Tensor
@@ -100,12 +101,13 @@ class Segmenter(nn.Module):
     def from_spec(cls, spec: Mapping[str, Any]) -> Segmenter:
         """The network that a spec describes, with random weights. Nothing is fetched and no file is opened.
 
-        >>> import segue
-        >>> from segue.core.config import ModelConfig
-        >>> network = segue.Segmenter(ModelConfig(backbone="tiny", head="tiny", output_stride=8))
-        >>> again = segue.Segmenter.from_spec(network.spec())
-        >>> again.spec() == network.spec()
-        True
+        Examples:
+            >>> import segue
+            >>> from segue.core.config import ModelConfig
+            >>> network = segue.Segmenter(ModelConfig(backbone="tiny", head="tiny", output_stride=8))
+            >>> again = segue.Segmenter.from_spec(network.spec())
+            >>> again.spec() == network.spec()
+            True
         """
         # whatever a stranger's spec says of weights
         described = {**spec, "model": {**spec["model"], "weights": None, "pretrained": False}}

@@ -36,11 +36,12 @@ WHOLE = Share()
 class Batch:
     """Images (uint8, B x 3 x H x W), canonical labels (uint8; int64 on the device) and keys.
 
-    >>> import segue, torch
-    >>> images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
-    >>> batch = segue.Batch(images, labels=images[:, 0], keys=["a", "b", "c", "d"])
-    >>> len(batch), [part.keys for part in batch.split(2)]
-    (4, [['a', 'b'], ['c', 'd']])
+    Examples:
+        >>> import segue, torch
+        >>> images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
+        >>> batch = segue.Batch(images, labels=images[:, 0], keys=["a", "b", "c", "d"])
+        >>> len(batch), [part.keys for part in batch.split(2)]
+        (4, [['a', 'b'], ['c', 'd']])
     """
 
     images: Tensor
