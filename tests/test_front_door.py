@@ -41,7 +41,7 @@ def test_import_is_quick_and_loads_nothing_heavy():
 
 
 def test_scenarios_and_records_need_no_torch():
-    names = "segue.ClassTable, segue.Scenario, segue.make_scenario, segue.read_run, segue.UserError"
+    names = "segue.ClassTable, segue.make_scenario, segue.read_run, segue.UserError, segue.resolve"
     assert in_a_new_process("import segue, sys", names, "print('torch' in sys.modules)") == "False"
 
 

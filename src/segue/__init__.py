@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors; the same names are in _HOMES
     from segue.core.classes import ClassTable
+    from segue.core.declaration import About
     from segue.core.errors import UserError
     from segue.core.records import read_run
     from segue.core.scenario import Scenario, Step, make_scenario
@@ -29,7 +30,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the same names are in _HOMES
     from segue.deploy.prediction import Prediction
     from segue.engine.recipe import resolve
     from segue.engine.run import run
-    from segue.methods.base import About, Method
+    from segue.methods.base import Method
     from segue.models.segmenter import Segmenter
 
 __version__ = "0.1.0"
@@ -56,7 +57,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "About": "segue.methods.base",
+    "About": "segue.core.declaration",
     "Batch": "segue.data.batches",
     "ClassTable": "segue.core.classes",
     "Method": "segue.methods.base",

@@ -176,9 +176,6 @@ class Gated(Method):
         super().__init__(config, model)
         model.fusion = Gate(model.backbone.channels[-1])
 
-    def begin_step(self, ctx):
-        pass
-
     def losses(self, batch):
         return {{"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}}
 

@@ -10,7 +10,8 @@ from segue.core.palette import BACKGROUND
 from segue.deploy.model import Model
 from segue.deploy.model_file import load_model
 from segue.deploy.prepare import Preparation
-from segue.engine.restore import restore_deployed, stored_recipe
+from segue.engine.recipe import stored_recipe
+from segue.engine.restore import restore_deployed
 from segue.engine.runtime import pick_device
 from segue.report.pictures import shipped_colours
 

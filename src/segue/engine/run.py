@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from segue.core.config import RunConfig
+from segue.core.declaration import replay_memory, saliency_folder
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.records import RunRecord, read_record, read_run
@@ -29,7 +30,7 @@ from segue.engine.folder import (
 from segue.engine.log import LossLog
 from segue.engine.own_files import clear_folder
 from segue.engine.processes import Group, joined
-from segue.engine.record import record_step, replay_of, step_title, watcher
+from segue.engine.record import record_step, step_title, watcher
 from segue.engine.runtime import (
     autocast,
     derive_seed,
@@ -78,8 +79,8 @@ def run(
             data = build_data(config, display, group, point.finished_step + 1)
         with group.node_first():
             method = build_method(config, group.device, initial_weights=point.at_start)
-        if (maps := method.saliency()) is not None:
-            data = data.with_saliency(Path(maps).expanduser())
+        if (maps := saliency_folder(config.method.params)) is not None:
+            data = data.with_saliency(maps)
         manifest = _same_manifest(data, group)
         if start is not None:
             point = _from_start(start, config, manifest, site, point)
@@ -196,7 +197,7 @@ def _train(
     session.weights = weights_content(config) if step.first else None
     if inside is not None:
         session.load_state_dict(inside)
-    batches = data.train_batches(step.index, device, session.iteration, replay_of(method))
+    batches = data.train_batches(step.index, device, session.iteration, replay_memory(config.method.params))
     watch = watcher(method, data, step, site) if config.eval.every else None
     with site.display.bar(step_title(data, step), len(batches.plan)) as bar:
         bar.update(session.iteration)

@@ -43,12 +43,7 @@ class NetworkSpec:
 
 def name_of(part: object, table: Mapping[str, type]) -> str | None:
     """The name under which a table lists the class of a part."""
-    ours = type(part)
-    for name, kind in table.items():
-        # by name: a method file that is imported again defines its classes anew
-        if (kind.__module__, kind.__qualname__) == (ours.__module__, ours.__qualname__):
-            return name
-    return None
+    return next((name for name, kind in table.items() if type(part) is kind), None)
 
 
 def unnamed(part: object, what: str, table: str, also: str = "") -> UserError:
