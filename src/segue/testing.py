@@ -43,8 +43,9 @@ class Bench:
     def __init__(self, kind: type[Method], params: dict[str, Any]) -> None:
         assert issubclass(kind, Method), f"{kind.__name__} is no subclass of segue.methods.base.Method"
         assert hasattr(kind, "Config") and hasattr(kind, "about"), f"{kind.__name__} lacks Config or about"
-        values = merge(kind.variants.get(params.get("variant"), {}), params)
-        self.kind, self.params = kind, validate(kind.Config, values, "method.params")
+        values = merge(kind.variants.get(str(params.get("variant")), {}), params)
+        self.kind = kind
+        self.params: Any = validate(kind.Config, values, "method.params")
         self.scenario: Scenario = make_scenario(CLASSES, "2-2", offline=kind.offline)
 
     def method(self) -> Method:
@@ -128,6 +129,7 @@ def check_teacher(bench: Bench) -> None:
         if method.teacher is None:
             assert step.first or not bench.kind.uses_teacher, "uses_teacher is set, but there is no teacher"
         else:
+            assert expected is not None, "there is a teacher in step 0"
             assert not any(p.requires_grad for p in method.teacher.model.parameters()), (
                 "gradients reach the teacher"
             )

@@ -55,7 +55,7 @@ class TimmBackbone(nn.Module):
     def __init__(self, body: nn.Module, config: dict[str, Any]) -> None:
         super().__init__()
         self.body = body
-        self.channels = tuple(body.feature_info.channels())
+        self.channels: tuple[int, ...] = tuple(body.feature_info.channels())
         self.mean, self.std = tuple(config["mean"]), tuple(config["std"])
 
     def forward(self, images_B3HW: Tensor) -> list[Tensor]:
@@ -101,7 +101,7 @@ def _check_count(count: int, stages: int) -> None:
         raise UserError(f"model.frozen_stages is {count}, but the backbone has {stages} stages.")
 
 
-def build_backbone(config: ModelConfig) -> nn.Module:
+def build_backbone(config: ModelConfig) -> Tiny | TimmBackbone:
     if config.backbone == "tiny":
         if config.output_stride != 8:
             raise UserError("The backbone tiny has output stride 8: set model.output_stride=8.")
