@@ -1,5 +1,6 @@
 """Tests leave the user's cache alone, run on one thread, and hear Ctrl-C, wherever they are started from."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -15,9 +16,13 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEGUE_CACHE", str(tmp_path / "cache"))
 
 
+THREADS = int(os.environ.get("SEGUE_TEST_THREADS", "1"))
+"""of each test process: more would take cores from tests that run beside it (`make test-portable` sets 2)"""
+
+
 @pytest.fixture(autouse=True, scope="session")
-def one_thread() -> None:
-    torch.set_num_threads(1)
+def threads() -> None:
+    torch.set_num_threads(THREADS)
 
 
 @pytest.fixture(autouse=True, scope="session")

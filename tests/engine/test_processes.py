@@ -17,6 +17,7 @@ from tiny_runs import (
     arguments,
     assert_equal_runs,
     checkpoints,
+    double_precision,
     files,
     log_lines,
     quiet_run,
@@ -76,13 +77,13 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
 
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The folder of a run by this process alone, made once. Not to be changed: copy it."""
+    """The folder of a run by this process alone in double precision, made once. Not to be changed: copy it."""
     home = tmp_path_factory.mktemp("one")
 
     def folder(method: str, *words: str) -> Path:
         path = home / "-".join((method, *words)).replace("=", "")
         if not path.exists():
-            with pytest.MonkeyPatch.context() as patch:
+            with pytest.MonkeyPatch.context() as patch, double_precision():
                 patch.setenv("SEGUE_CACHE", str(home / "cache"))
                 quiet_run(recipe(method, *LEARNS, *words), path)
         return path
@@ -103,15 +104,15 @@ def record(folder: Path, name: str = "steps/1.json") -> dict:
 
 
 def assert_trained_alike(ours: Path, theirs: Path) -> None:
-    """The same up to rounding."""
+    """The same up to rounding in double precision."""
     assert len(log_lines(ours)) == len(log_lines(theirs))
     for line, other in zip(log_lines(ours), log_lines(theirs), strict=True):
-        assert line["losses"] == pytest.approx(other["losses"], rel=1e-5, abs=1e-9)
+        assert line["losses"] == pytest.approx(other["losses"], rel=1e-10, abs=1e-14)
         assert line | {"losses": {}} == other | {"losses": {}}
-    assert record(ours)["losses"] == pytest.approx(record(theirs)["losses"], rel=1e-5, abs=1e-9)
+    assert record(ours)["losses"] == pytest.approx(record(theirs)["losses"], rel=1e-10, abs=1e-14)
     assert record(ours)["confusion"] == record(theirs)["confusion"]
     for name, value in weights(theirs, 1).items():
-        torch.testing.assert_close(weights(ours, 1)[name], value, rtol=1e-4, atol=1e-5, msg=name)
+        torch.testing.assert_close(weights(ours, 1)[name], value, rtol=1e-10, atol=1e-12, msg=name)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,8 @@ def test_two_processes_equal_one(method, words, several, one_process, tmp_path):
     seen = torch.tensor(record(alone)["confusion"]).sum(0)
     assert (seen[:3] > 20).all(), f"all classes of step 0 are predicted: {seen}"
     forget_last_step(alone, tmp_path / "two")
-    codes = several.run(*arguments(method, tmp_path / "two", *LEARNS, *words), "--resume")
+    with double_precision():
+        codes = several.run(*arguments(method, tmp_path / "two", *LEARNS, *words), "--resume")
     assert codes == [0, 0], several.said(0) + several.said(1)
     assert files(tmp_path / "two") == files(alone)
     assert_trained_alike(tmp_path / "two", alone)
@@ -149,14 +151,16 @@ def test_another_number_of_processes_goes_on(several, one_process, tmp_path):
     """One begins step 1, two go on, three end it."""
     alone, folder = one_process("plop"), tmp_path / "run"
     forget_last_step(alone, folder)
-    run_until(recipe("plop", *LEARNS), folder, 1)
-    numbers = several.start(*arguments("plop", folder, *LEARNS, "train.save_seconds=0"), "--resume")
-    wait_for(folder, "step1-00000003")
-    os.kill(numbers[1], signal.SIGTERM)  # to one of them: all stop
-    assert several.wait() == [130, 130], several.said(0) + several.said(1)
-    assert several.said(0).count("Stopped; all is saved.") == 1 and several.said(1) == ""
-    assert checkpoints(folder)[-1].startswith("step1-0000000")
-    assert several.run(*arguments("plop", folder, *LEARNS), "--resume", size=3) == [0, 0, 0], several.said(0)
+    with double_precision():
+        run_until(recipe("plop", *LEARNS), folder, 1)
+        numbers = several.start(*arguments("plop", folder, *LEARNS, "train.save_seconds=0"), "--resume")
+        wait_for(folder, "step1-00000003")
+        os.kill(numbers[1], signal.SIGTERM)  # to one of them: all stop
+        assert several.wait() == [130, 130], several.said(0) + several.said(1)
+        assert several.said(0).count("all is saved") == 1 and several.said(1) == ""
+        assert checkpoints(folder)[-1].startswith("step1-0000000")
+        codes = several.run(*arguments("plop", folder, *LEARNS), "--resume", size=3)
+    assert codes == [0, 0, 0], several.said(0)
     assert_trained_alike(folder, alone)
 
 
