@@ -50,12 +50,12 @@ results: $(STAMP)
 		scenario.hold_out=0.2 method.params.layer_since=1 $(VOC256)
 
 bench: $(STAMP)
-	@$(BIN)/segue bench losses --save results/bench-losses.json
-	@$(BIN)/segue bench step --save results/bench-step.json
-	@$(BIN)/segue bench caf --save results/bench-caf.json
-	@$(BIN)/segue bench plan --save results/bench-plan.json
-	@$(BIN)/segue bench data --images 20210 --save results/bench-data.json
-	@$(BIN)/segue bench page --save docs/performance.md
+	@$(BIN)/python -m benchmarks losses --save results/bench-losses.json
+	@$(BIN)/python -m benchmarks step --save results/bench-step.json
+	@$(BIN)/python -m benchmarks caf --save results/bench-caf.json
+	@$(BIN)/python -m benchmarks plan --save results/bench-plan.json
+	@$(BIN)/python -m benchmarks data --images 20210 --save results/bench-data.json
+	@$(BIN)/python -m benchmarks page --save docs/performance.md
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

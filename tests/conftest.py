@@ -35,17 +35,17 @@ def ctrl_c_is_heard() -> None:
 def segue(monkeypatch, capsys, tmp_path) -> Callable[..., tuple[int, str, str]]:
     """`segue WORDS` in this process, one run after the other; counts the runs in `call.runs`."""
     from segue import cli  # here: tests of the lower parts do not wait for the engine
-    from segue.engine import grid
+    from segue.studies import pool
 
     monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setattr(grid, "available_cores", lambda: 1)
-    real = grid.run
+    monkeypatch.setattr(pool, "available_cores", lambda: 1)
+    real = pool.run
 
     def counted(config, folder, *rest):
         call.runs.append(folder.relative_to(tmp_path).as_posix())
         return real(config, folder, *rest)
 
-    monkeypatch.setattr(grid, "run", counted)
+    monkeypatch.setattr(pool, "run", counted)
 
     def call(*words: str | Path) -> tuple[int, str, str]:
         call.runs = []
@@ -65,5 +65,5 @@ def segue(monkeypatch, capsys, tmp_path) -> Callable[..., tuple[int, str, str]]:
 def planned(monkeypatch) -> list[Any]:
     """The jobs of the last comparison; none is run."""
     jobs: list[Any] = []
-    monkeypatch.setattr("segue.many_runs.run_all", lambda asked, *_, **__: jobs.extend(asked))
+    monkeypatch.setattr("segue.studies.many_runs.run_all", lambda asked, *_, **__: jobs.extend(asked))
     return jobs

@@ -12,31 +12,26 @@ import segue
 
 SOURCE = Path(segue.__file__).parent
 
-BELOW_METHODS = {"core", "losses", "models", "data"}
+LOWEST = {"core"}
+BELOW_METHODS = LOWEST | {"losses", "models", "data"}
 BELOW_ENGINE = BELOW_METHODS | {"methods"}
+BELOW_DEPLOY = BELOW_ENGINE | {"engine", "report"}
+BELOW_STUDIES = BELOW_DEPLOY | {"deploy", "plan"}
 MAY_IMPORT = {
     "core": set(),
     "losses": set(),
-    "models": {"core"},
-    "data": {"core"},
+    "models": LOWEST,
+    "data": LOWEST,
     "methods": BELOW_METHODS,
-    "deploy": BELOW_ENGINE,
     "engine": BELOW_ENGINE,
     "report": BELOW_ENGINE,
-    "testing": BELOW_ENGINE | {"engine"},
-    "demo": {"core", "engine", "report"},
-    "many_runs": {"core", "engine"},
-    "ablate": {"core", "engine", "report", "many_runs"},
-    "compare": {"core", "engine", "report", "many_runs"},
-    "tune": {"core", "engine", "report", "many_runs"},
-    "conversion": {"core", "data", "engine"},
-    "fetching": {"core", "data", "engine"},
-    "manifests": BELOW_METHODS | {"engine"},
-    "checkup": BELOW_METHODS | {"engine", "report"},
-    "bench": BELOW_ENGINE | {"engine", "many_runs"},
-    "listing": BELOW_ENGINE | {"engine"},
+    "deploy": BELOW_DEPLOY,
+    "plan": BELOW_DEPLOY,
+    "studies": BELOW_STUDIES,
+    "testing": BELOW_STUDIES,
+    "cli": BELOW_STUDIES | {"studies", "testing"},
+    "__main__": {"cli"},
 }
-MAY_IMPORT["cli"] = MAY_IMPORT["__main__"] = {*MAY_IMPORT, "cli"}
 
 NO_TORCH = {"core", "report"}
 TORCH = {"torch", "torchvision", "timm"}
@@ -113,7 +108,12 @@ def test_source_follows_the_plan():
         ("engine/a.py", "from segue.methods import mib", False),
         ("engine/a.py", "import segue.methods", False),
         ("engine/a.py", "from segue.deploy import serve", False),
-        ("deploy/a.py", "from segue.engine import run", False),
+        ("engine/a.py", "from segue.report import tables", False),
+        ("deploy/a.py", "from segue.engine import run", True),
+        ("deploy/a.py", "from segue.plan import footprint", False),
+        ("plan/a.py", "from segue.studies import compare", False),
+        ("studies/a.py", "from segue.plan import footprint", True),
+        ("studies/a.py", "from segue.cli import main", False),
         ("deploy/a.py", "from segue.models import segmenter", True),
         ("losses/a.py", "import math\nimport torch.nn.functional as F", True),
         ("losses/a.py", "import numpy", False),
@@ -125,8 +125,8 @@ def test_source_follows_the_plan():
         ("methods/a.py", "from segue.losses import pixel", True),
         ("methods/a.py", "from segue.engine import run", False),
         ("testing.py", "from segue.engine import run", True),
-        ("testing.py", "from segue.report import tables", False),
-        ("cli.py", "from segue.deploy import serve\nfrom segue.testing import check_method", True),
+        ("testing.py", "from segue.studies import compare", False),
+        ("cli/train.py", "from segue.deploy import serve\nfrom segue.testing import check_method", True),
         ("__main__.py", "from segue.cli import main", True),
         ("data/utils.py", "", False),
         ("tools/a.py", "", False),

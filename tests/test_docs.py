@@ -13,21 +13,21 @@ import pytest
 from own_folder import write_pair
 from rich.console import Console
 
-from segue.ablate import ablate
-from segue.compare import compare_methods
+from benchmarks.page import SECTIONS, performance_page
 from segue.core import plugins
 from segue.core.config import differences, read_back
 from segue.core.metrics import RunScores, run_scores
+from segue.core.progress import Display
 from segue.core.records import read_run, read_yaml
 from segue.engine.build import build_data
-from segue.engine.progress import Display
 from segue.engine.recipe import complete, find_recipe, resolve
 from segue.report import MethodTable, markdown_tables
 from segue.report.markdown import sheet_markdown
 from segue.report.methods import methods_sheet
-from segue.report.performance import SECTIONS, performance_page
+from segue.studies.ablate import ablate
+from segue.studies.compare import compare_methods
+from segue.studies.tune import tune_methods
 from segue.testing import check_method
-from segue.tune import tune_methods
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -86,7 +86,9 @@ def test_pages_of_ablations_are_made_from_the_records(
 ) -> None:
     """Nothing is run: every record is there and fits the recipes of today, or this test fails."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("segue.many_runs.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}"))
+    monkeypatch.setattr(
+        "segue.studies.many_runs.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}")
+    )
     given = {"seeds": 3, "page": tmp_path / page, "console": Console(file=io.StringIO())}
     if page == "results-scenes.md":
         ablate(["all"], "scenes", out=Path("results/ablations"), **given)
@@ -101,7 +103,9 @@ def test_pages_of_ablations_are_made_from_the_records(
 def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[MethodTable]]:
     """Tables from stored records; nothing is run. With the name of a page: it is the one in the docs."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("segue.many_runs.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}"))
+    monkeypatch.setattr(
+        "segue.studies.many_runs.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}")
+    )
 
     def tables(*given: Any, page: str | None = None, **options: Any) -> list[MethodTable]:
         place, quiet = tmp_path / page if page else None, Console(file=io.StringIO())
@@ -188,7 +192,9 @@ def test_pages_of_tuning_are_made_from_the_records(
 ) -> None:
     """And the shipped recipes have what was chosen."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("segue.many_runs.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}"))
+    monkeypatch.setattr(
+        "segue.studies.many_runs.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}")
+    )
     recipe, folder = find_recipe(VOC256[split][0]), Path("results/voc256/tuning")
     tuned = read_yaml(folder / f"voc-{split}-overlapped" / "choice.yaml")
     page, quiet = tmp_path / "page.md", Console(file=io.StringIO())

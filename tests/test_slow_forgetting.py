@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from segue.core.metrics import RunScores, run_scores
-from segue.engine.grid import Job, run_all
-from segue.engine.progress import Display
+from segue.core.progress import Display
 from segue.engine.recipe import resolve
+from segue.studies.pool import Job, run_all
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from segue.core.progress import Display
 from segue.data.getting.fetch import fetch
-from segue.engine.progress import Display
 
 
 def fetch_data(name: str, out: Path, archives: Sequence[Path], mirror: str | None) -> None:

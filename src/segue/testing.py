@@ -13,7 +13,7 @@ from segue.core import plugins
 from segue.core.classes import IGNORE, ClassTable
 from segue.core.config import MemoryConfig, ModelConfig, OptimConfig, TrainConfig, merge, validate
 from segue.core.scenario import Scenario, Step, make_scenario
-from segue.data.steps import Batch
+from segue.data.batches import Batch
 from segue.engine.runtime import seed_all
 from segue.engine.train import Session, update
 from segue.methods.base import Method, StepContext

@@ -11,7 +11,7 @@ from segue.core.costs import COSTS_FILE, COSTS_FORMAT, Cost, Costs, read_costs
 from segue.core.errors import UserError
 
 COSTS = Costs(
-    command="segue bench methods --rounds 1",
+    command="python -m benchmarks methods --rounds 1",
     versions={"torch": "2.4"},
     setting="scenes 4-2, step 1, batch 16",
     threads=2,
@@ -21,10 +21,10 @@ COSTS = Costs(
 
 def test_every_method_has_its_row():
     stored = read_costs()
-    assert set(stored.methods) == set(plugins.names("method")), "run: segue bench methods --save FILE"
+    assert set(stored.methods) == set(plugins.names("method")), "run: make bench"
     assert stored.methods["finetune"] == Cost(1.0, 1.0, 0.0, 0.0)
     assert stored.setting.startswith("scenes 4-2, step 1") and stored.command.startswith(
-        "segue bench methods"
+        "python -m benchmarks methods"
     )
     assert stored.versions["torch"] and "/" not in COSTS_FILE.read_text(), "no paths"
 

@@ -9,12 +9,12 @@ from PIL import Image
 
 from segue.core.errors import UserError
 from segue.core.plugins import find
+from segue.core.progress import Display
 from segue.core.scenario import make_scenario
 from segue.data.datasets.ade20k import Ade20k, Config
 from segue.data.datasets.voc import Voc
 from segue.data.index import class_index
 from segue.engine.build import build_scenario
-from segue.engine.progress import Display
 from segue.engine.recipe import resolve
 from segue.engine.run import run
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_step_batches import CPU, scenes
 
-from segue.data.steps import Batch, Batches, BatchPlan, MixedPlan, OrderedPlan, Share
+from segue.data.batches import Batch, Batches, BatchPlan, MixedPlan, OrderedPlan, Share
 
 
 @pytest.mark.parametrize("images", [1, 2, 3, 7, 8, 24])

@@ -9,10 +9,10 @@ from PIL import Image
 
 from segue.core.errors import UserError
 from segue.core.plugins import find
+from segue.core.progress import Display
 from segue.core.scenario import make_scenario
 from segue.data.datasets.cityscapes import CLASSES, Cityscapes, Config, class_ids_of_raw_labels
 from segue.data.index import class_index
-from segue.engine.progress import Display
 from segue.engine.recipe import resolve
 from segue.engine.run import run
 

@@ -7,8 +7,8 @@ import pytest
 
 from segue.core.classes import ClassTable
 from segue.core.scenario import Scenario, make_scenario
-from segue.data.checking.diagnosis import ClassCount, Diagnosis, diagnose
-from segue.data.checking.examine import BadImage, Examined
+from segue.data.doctor.diagnosis import ClassCount, Diagnosis, diagnose
+from segue.data.doctor.examine import BadImage, Examined
 
 CLASSES = ClassTable("made", {1: "cat", 2: "dog", 3: "cow"})
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from segue.core.errors import UserError
+from segue.data.batches import Batch, Batches, BatchPlan, MixedPlan, OrderedPlan, StepData
 from segue.data.datasets.base import Sample
 from segue.data.datasets.scenes import Config, Scenes
-from segue.data.steps import Batch, Batches, BatchPlan, MixedPlan, OrderedPlan, StepData
 from segue.data.transforms import test_transform as for_testing
 from segue.data.transforms import train_transform
 

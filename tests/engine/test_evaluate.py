@@ -17,12 +17,12 @@ from segue.core.classes import ClassTable
 from segue.core.config import RunConfig, recipe_hash
 from segue.core.errors import UserError
 from segue.core.manifest import manifest_hash
+from segue.core.progress import Display
 from segue.core.records import read_run
 from segue.core.scenario import make_scenario
 from segue.engine.build import Data, build_data
 from segue.engine.checkpoint import CheckpointStore, load_tree, save_tree
 from segue.engine.evaluate import evaluate, evaluate_by
-from segue.engine.progress import Display
 from segue.engine.restore import evaluate_run, restore_method
 from segue.engine.runtime import peak_memory, reset_peak_memory
 from segue.engine.samples import choose_samples

@@ -12,12 +12,12 @@ from tiny_runs import WORDS, files, quiet_run
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.manifest import write_manifest
+from segue.core.progress import Display
 from segue.core.records import read_run
 from segue.data.layout import held_out
 from segue.engine.build import Data, build_data, chosen_by_name
-from segue.engine.plan import count_images
-from segue.engine.progress import Display
 from segue.engine.recipe import resolve
+from segue.plan.plan import count_images
 
 QUIET = Display(quiet=True)
 SHARE = "scenario.hold_out=0.3"

@@ -14,11 +14,11 @@ from tiny_runs import assert_equal_runs, checkpoints, files, log_lines, quiet_ru
 
 from segue.core.config import MemoryConfig, RunConfig
 from segue.core.errors import UserError
-from segue.data.steps import Batch
+from segue.core.progress import Display
+from segue.data.batches import Batch
 from segue.data.transforms import test_transform as for_testing
 from segue.engine import train
 from segue.engine.build import Data, build_data
-from segue.engine.progress import Display
 from segue.engine.recipe import resolve
 
 CPU = torch.device("cpu")

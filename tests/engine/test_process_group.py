@@ -17,12 +17,12 @@ from torch import nn
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError
 from segue.core.launch import Launch, launcher, this_launch
+from segue.core.progress import Display
 from segue.core.scenario import Scenario, Step
 from segue.engine import processes
 from segue.engine.build import build_data, step_problems
 from segue.engine.folder import LAUNCH_FILE, after_restart, check_folder, note_launch
 from segue.engine.processes import Group, LostProcess, _agree, joined, sync_norm
-from segue.engine.progress import Display
 from segue.models.segmenter import Segmenter
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

@@ -77,7 +77,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
 
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The folder of a run by this process alone in double precision, made once. Not to be changed: copy it."""
+    """The folder of a run by this process alone in double precision, made once. Not to be changed: copy."""
     home = tmp_path_factory.mktemp("one")
 
     def folder(method: str, *words: str) -> Path:

@@ -21,11 +21,11 @@ from tiny_runs import (
 )
 
 from segue.core.config import RunConfig
+from segue.core.progress import Display
 from segue.core.scenario import Step
 from segue.engine import run as run_module
 from segue.engine.build import Data
 from segue.engine.checkpoint import CheckpointStore
-from segue.engine.progress import Display
 from segue.methods.base import Method
 
 

@@ -19,8 +19,8 @@ from tiny_runs import SPLIT, arguments, assert_equal_runs, checkpoints, files, q
 from segue.core.config import to_yaml
 from segue.core.errors import UserError
 from segue.core.manifest import manifest_hash
+from segue.core.progress import Display
 from segue.engine.folder import default_folder, locked
-from segue.engine.progress import Display
 from segue.engine.restore import evaluate_run, stored_recipe
 from segue.engine.run import run
 

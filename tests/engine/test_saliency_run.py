@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from segue.core.errors import UserError
+from segue.core.progress import Display
 from segue.engine.build import build_data
-from segue.engine.progress import Display
 from segue.engine.recipe import resolve
 from segue.engine.run import run
 

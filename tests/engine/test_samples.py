@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from segue.data.steps import Batch
+from segue.data.batches import Batch
 from segue.engine.samples import overlay, write_predictions
 
 GREY = Image.new("RGB", (8, 8), (100, 100, 100))

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from segue.core.config import RunConfig
+from segue.core.progress import Display
 from segue.core.records import RunRecord
 from segue.engine import train
 from segue.engine.checkpoint import CheckpointStore, load_tree
 from segue.engine.folder import LAUNCH_FILE
-from segue.engine.progress import Display
 from segue.engine.recipe import resolve
 from segue.engine.run import run
 from segue.engine.train import Interrupted

@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks import plain
 from segue import losses
-from segue.bench import plain
-from segue.losses import one_pass, strips
-from segue.losses.strips import Resampling, pixel_answers
+from segue.losses import _one_pass as one_pass
+from segue.losses import _strips as strips
+from segue.losses._strips import Resampling, pixel_answers
 
 OLD, CHANNELS = 4, 7
 Losses = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]

@@ -16,7 +16,7 @@ import segue.methods
 from segue.core import plugins
 from segue.core.classes import IGNORE
 from segue.core.config import validate
-from segue.data.steps import Batch
+from segue.data.batches import Batch
 from segue.engine.recipe import resolve
 from segue.losses import (
     binary_cross_entropy,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from segue.core.classes import IGNORE
 from segue.core.config import merge
 from segue.core.scenario import Step
-from segue.data.steps import Batch
+from segue.data.batches import Batch
 from segue.engine.recipe import resolve
 from segue.engine.runtime import autocast
 from segue.engine.train import Session
@@ -28,8 +28,8 @@ from segue.losses import (
     unbiased_distillation,
 )
 from segue.methods.caf import CAF
-from segue.methods.caf_config import PUBLISHED
-from segue.methods.feature_memory import EMPTY
+from segue.methods.caf.config import PUBLISHED
+from segue.methods.caf.memory import EMPTY
 from segue.methods.mib import MiB
 from segue.models.segmenter import Output
 from segue.testing import CPU, Bench, check_predictions

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.core.scenario import Step
-from segue.data.steps import Batch, Share
-from segue.methods import feature_memory
-from segue.methods.feature_memory import EMPTY, FeatureMemory
+from segue.data.batches import Batch, Share
+from segue.methods.caf import memory as feature_memory
+from segue.methods.caf.memory import EMPTY, FeatureMemory
 
 CHANNELS, SIZE = 3, 4
 FIRST = Step(0, (1, 2, 3))

@@ -12,8 +12,8 @@ from step_one import state_of, step_one
 
 from segue.core import plugins
 from segue.core.classes import IGNORE
+from segue.data.batches import Batch
 from segue.data.saliency import salient_pixels
-from segue.data.steps import Batch
 from segue.deploy.model_file import load_model, save_model
 from segue.engine.recipe import resolve
 from segue.losses import binary_cross_entropy, cross_entropy, unbiased_cross_entropy, upsample

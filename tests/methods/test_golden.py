@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from segue.core import plugins
-from segue.engine.progress import Display
+from segue.core.progress import Display
 from segue.engine.recipe import resolve
 from segue.engine.run import run
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from segue.core.config import ModelConfig
+from segue.models._speed.depthwise import QuickDepthwise, _Depthwise, from_batch, quicken, to_batch
 from segue.models.backbone import build_backbone
-from segue.models.depthwise import QuickDepthwise, _Depthwise, from_batch, quicken, to_batch
 
 
 def pair(size: int, dilation: int, bias: bool = False) -> tuple[nn.Conv2d, nn.Conv2d]:
@@ -51,7 +51,7 @@ def test_outputs_and_gradients(height: int, width: int, size: int, dilation: int
 
 def test_gradient_by_differences() -> None:
     """Of the formulas themselves, which the module uses for float32 only."""
-    from segue.models.depthwise import _Depthwise
+    from segue.models._speed.depthwise import _Depthwise
 
     for size, dilation in ((3, 2), (5, 1), (5, 4)):
         x = torch.randn(2, 2, 3, 4, dtype=torch.double, requires_grad=True)

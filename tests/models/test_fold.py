@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from segue.core.config import ModelConfig
 from segue.core.scenario import Step
-from segue.models.fold import fold_norms, link_norms, unlink_norms
+from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
 from segue.models.segmenter import Segmenter, Teacher
 
 BACKBONES = {

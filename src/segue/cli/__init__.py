@@ -1,17 +1,24 @@
-"""The command line: verbs -> functions. What a user can mend ends with a clear message and exit code 2."""
+"""The command line: a verb is a file of this folder.
+
+`train.py` is `segue train`, `data/check.py` is `segue data check`; each has a function `command`.
+`options.py` is what verbs share. Verbs import what is slow inside their function, so that help and typing
+errors are quick. What a user can mend ends with a clear message and exit code 2.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import sys
 import time
+from types import ModuleType
 from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
 import segue
-from segue.cli import data, plan, runs, scenario, studies
 from segue.core.errors import UserError
 from segue.core.launch import end_with_torchrun, this_launch
 
@@ -30,23 +37,23 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-for name, command in {
-    "train": runs.train,
-    "show": runs.show,
-    "plan": plan.plan,
-    "eval": runs.evaluate,
-    "export": runs.export,
-    "report": runs.report,
-    "demo": studies.run_demo,
-    "ablate": studies.run_ablations,
-    "compare": studies.run_comparison,
-    "tune": studies.run_tuning,
-    "bench": studies.run_bench,
-    "list": studies.list_things,
-}.items():
-    app.command(name)(command)
-app.add_typer(data.app, name="data")
-app.add_typer(scenario.app, name="scenario")
+
+def _add_verbs(group: typer.Typer, package: ModuleType) -> None:
+    """Every module of a folder is a verb, and every folder in it a group of verbs."""
+    for found in pkgutil.iter_modules(package.__path__):
+        if found.name == "options":
+            continue
+        module = importlib.import_module(f"{package.__name__}.{found.name}")
+        name = found.name.rstrip("_")  # `import` is a word of Python: its file is import_.py
+        if found.ispkg:
+            verbs = typer.Typer(help=module.__doc__, no_args_is_help=True, rich_markup_mode="rich")
+            _add_verbs(verbs, module)
+            group.add_typer(verbs, name=name)
+        else:
+            group.command(name)(module.command)
+
+
+_add_verbs(app, sys.modules[__name__])
 
 
 def _version(wanted: bool) -> None:

@@ -64,3 +64,35 @@ def with_manifest(words: list[str] | None, manifest: Path | None) -> list[str]:
 
 def tell(message: str) -> None:
     Console().print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def resolve_target(
+    target: str,
+    on: str | None,
+    split: str | None,
+    mode: str | None,
+    seed: int | None,
+    words: list[str] | None,
+):
+    """The recipe that a target and its options name, and the run folder if the target is one."""
+    from segue.engine.recipe import find_recipe, resolve
+    from segue.engine.restore import stored_recipe
+
+    said = settings(words, seed)
+    if (Path(target) / "recipe.yaml").is_file():
+        if on or split or mode:
+            raise UserError("--on, --split and --mode do not go with a run folder: its recipe says them.")
+        return stored_recipe(target, said), Path(target)
+    if target.endswith((".yaml", ".yml")):
+        return resolve(None, on, split, mode, said, file=find_recipe(target)), None
+    if "/" in target and not target.endswith(".py"):
+        raise UserError(f"{target} is not a run folder: it has no recipe.yaml.")
+    return resolve(target, on, split, mode, said), None
+
+
+def print_tables(runs: list) -> None:
+    from segue.report import metrics_table, results_table
+
+    console = Console()
+    console.print(results_table(runs))
+    console.print(metrics_table(runs))

@@ -1,4 +1,4 @@
-"""The command `segue plan`."""
+"""`segue plan`: what a run will need."""
 
 from __future__ import annotations
 
@@ -7,11 +7,20 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from segue.cli.options import Manifest, ModeOption, On, SplitOption, Target, Words, tell, with_manifest
-from segue.cli.runs import resolve_target
+from segue.cli.options import (
+    Manifest,
+    ModeOption,
+    On,
+    SplitOption,
+    Target,
+    Words,
+    resolve_target,
+    tell,
+    with_manifest,
+)
 
 
-def plan(
+def command(
     target: Target,
     words: Words = None,
     on: On = None,
@@ -36,10 +45,10 @@ def plan(
 
     Needs neither the data nor a GPU.
     """
-    from segue.core.gpus import GPUS, find_gpu
-    from segue.engine.plan import make_plan
-    from segue.engine.progress import Display
-    from segue.report.plan import plan_notes, plan_tables
+    from segue.core.progress import Display
+    from segue.plan.gpus import GPUS, find_gpu
+    from segue.plan.plan import make_plan
+    from segue.plan.tables import plan_notes, plan_tables
 
     gpus = [find_gpu(gpu)] if gpu is not None else list(GPUS.values())
     config, _ = resolve_target(target, on, split, mode, None, with_manifest(words, manifest))

@@ -1,4 +1,4 @@
-"""What the methods cost: the file that `segue bench methods --save` writes and `segue list methods` reads."""
+"""What the methods cost: measured by `python -m benchmarks methods`, shown by `segue list methods`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 it.
 
 The folder of a kind holds one module per plug-in; the module exports it under the kind's word (`METHOD =
-MiB`, `DATASET = Voc`). A method may also live outside the package: its name is then the path of its .py file.
+MiB`, `DATASET = Voc`). `base` and names with a leading underscore are what several plug-ins have in common.
+A method may also live outside the package: its name is then the path of its .py file.
 """
 
 from __future__ import annotations
@@ -18,15 +19,13 @@ from typing import Any
 from segue.core.errors import UserError, suggest
 
 KINDS = {"method": ("segue.methods", "METHOD"), "dataset": ("segue.data.datasets", "DATASET")}
-NOT_PLUGINS = {"base", "caf_config", "feature_memory", "files", "penalised"}
-"""what several plug-ins have in common"""
 
 
 def names(kind: str) -> list[str]:
     """The plug-ins of a kind that come with the package."""
     package = importlib.import_module(KINDS[kind][0])
     found = (module.name for module in pkgutil.iter_modules(package.__path__))
-    return sorted(name for name in found if name not in NOT_PLUGINS)
+    return sorted(name for name in found if name != "base" and not name.startswith("_"))
 
 
 def find(kind: str, name: str) -> Any:

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from segue.core.errors import UserError
-from segue.data.formats.base import Drawing, Source, note_first, note_left_out, tell
-from segue.data.formats.keys import assign_keys
-from segue.data.formats.labelme import read_embedded
-from segue.data.formats.target import (
+from segue.data.annotations.base import Drawing, Source, note_first, note_left_out, tell
+from segue.data.annotations.keys import assign_keys
+from segue.data.annotations.labelme import read_embedded
+from segue.data.annotations.target import (
     Layout,
     building,
     folders_of,
@@ -24,7 +24,7 @@ from segue.data.formats.target import (
     write_lists,
     write_mask,
 )
-from segue.data.formats.turn import make_mask, read_photo
+from segue.data.annotations.turn import make_mask, read_photo
 from segue.data.layout import held_out
 
 SHOWN = 5

@@ -15,15 +15,15 @@ from segue.core.config import MemoryConfig, RunConfig, validate
 from segue.core.errors import UserError
 from segue.core.manifest import from_manifest, read_manifest
 from segue.core.manifest import manifest as make_manifest
+from segue.core.progress import Display
 from segue.core.scenario import Scenario, Step, make_scenario
+from segue.data.batches import WHOLE, Batch, Batches, BatchPlan, MixedPlan, OrderedPlan, Share, StepData
 from segue.data.datasets.base import SegDataset
 from segue.data.index import class_index
 from segue.data.memory import Exemplar, choose_memory
 from segue.data.saliency import check_maps
-from segue.data.steps import WHOLE, Batch, Batches, BatchPlan, MixedPlan, OrderedPlan, Share, StepData
 from segue.data.transforms import test_transform, train_transform
 from segue.engine.processes import ALONE, Group
-from segue.engine.progress import Display
 from segue.engine.runtime import derive_seed, seed_all
 from segue.methods.base import Method
 from segue.models.segmenter import Segmenter

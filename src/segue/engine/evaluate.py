@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from segue.core.classes import IGNORE
-from segue.data.steps import Batches
-from segue.engine.progress import Bar
+from segue.core.progress import Bar
+from segue.data.batches import Batches
 from segue.engine.runtime import autocast
 from segue.losses.processes import sum_over_processes
 from segue.methods.base import Method

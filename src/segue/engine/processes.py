@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from segue.core.errors import UserError
 from segue.core.launch import Launch, this_launch
-from segue.data.steps import Share
+from segue.data.batches import Share
 from segue.engine.checkpoint import put_together, take_apart
 from segue.engine.runtime import pick_device
 

@@ -16,6 +16,7 @@ import torch
 from segue.core.config import MemoryConfig, RunConfig, recipe_hash
 from segue.core.errors import UserError
 from segue.core.metrics import step_scores
+from segue.core.progress import Display
 from segue.core.records import RunRecord, StepRecord, TrajectoryRecord, read_record, read_run
 from segue.core.scenario import Step
 from segue.data.memory import write_memory
@@ -33,7 +34,6 @@ from segue.engine.folder import (
 )
 from segue.engine.log import LossLog
 from segue.engine.processes import Group, joined
-from segue.engine.progress import Display
 from segue.engine.runtime import (
     autocast,
     derive_seed,

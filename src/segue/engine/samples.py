@@ -12,7 +12,7 @@ from PIL.PngImagePlugin import PngInfo
 from segue.core.classes import voc_palette
 from segue.core.records import atomic_file, write_json
 from segue.core.scenario import Scenario
-from segue.data.steps import Batch
+from segue.data.batches import Batch
 from segue.methods.base import Method
 
 TINY = 1e-12

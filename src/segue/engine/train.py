@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from segue.core.config import OptimConfig, TrainConfig
 from segue.core.errors import UserError
 from segue.core.launch import this_launch
+from segue.core.progress import Bar
 from segue.core.scenario import Step
-from segue.data.steps import Batch, Batches
+from segue.data.batches import Batch, Batches
 from segue.engine.checkpoint import CheckpointStore, load_strictly
 from segue.engine.log import BadLoss, LossLog, LossMeter
 from segue.engine.optim import build_optimizer, set_learning_rate
 from segue.engine.processes import ALONE, Group
-from segue.engine.progress import Bar
 from segue.engine.runtime import (
     autocast,
     derive_seed,

@@ -1,6 +1,7 @@
 """Losses as pure functions, and trackers of importance. Pixel losses take logits at the model's stride and
 labels at full resolution."""
 
+from segue.losses._strips import upsample
 from segue.losses.features import (
     attend,
     attentive_distance,
@@ -21,7 +22,6 @@ from segue.losses.pixel import (
     unbiased_distillation,
 )
 from segue.losses.pooled import local_pod
-from segue.losses.strips import upsample
 
 __all__ = [
     "Fisher",

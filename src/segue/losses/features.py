@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from segue.losses.strips import wide
+from segue.losses._strips import wide
 
 EPS = 1e-12
 PAPER_CELLS = 32 * 32

@@ -20,8 +20,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from segue.losses.one_pass import Parts, Strip, Term, binary_losses, softmax_losses
-from segue.losses.strips import wide
+from segue.losses._one_pass import Parts, Strip, Term, binary_losses, softmax_losses
+from segue.losses._strips import wide
 
 IGNORE = 255
 GammaReading = Literal["logit", "ratio", "literal"]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from segue.losses.strips import wide
+from segue.losses._strips import wide
 
 
 def pooled_strips(map_BChw: Tensor, scales: Sequence[int] = (1, 2, 4)) -> Tensor:

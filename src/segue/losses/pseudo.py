@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from segue.losses._strips import pixel_answers
 from segue.losses.pixel import IGNORE
-from segue.losses.strips import pixel_answers
 
 BINS = 100
 LEAST_THRESHOLD = 0.001

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from segue.core.config import MemoryConfig
 from segue.core.scenario import Step
-from segue.data.steps import Batch
+from segue.data.batches import Batch
 from segue.losses import spatial_attention, upsample
 from segue.models.segmenter import Segmenter, Teacher
 

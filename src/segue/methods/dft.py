@@ -14,7 +14,7 @@ from torch import Tensor
 
 from segue.core.config import MemoryConfig
 from segue.core.scenario import Step
-from segue.data.steps import Batch
+from segue.data.batches import Batch
 from segue.losses import cross_entropy
 from segue.methods.base import About, Method, Setting, StepContext
 

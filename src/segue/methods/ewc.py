@@ -12,8 +12,8 @@ from pydantic import Field
 
 from segue.core.config import NonNegative
 from segue.losses import Fisher
+from segue.methods._penalised import PenalisedMethod
 from segue.methods.base import About, Setting
-from segue.methods.penalised import PenalisedMethod
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from segue.data.steps import Batch
+from segue.data.batches import Batch
 from segue.losses import cross_entropy
 from segue.methods.base import About, Method, StepContext
 

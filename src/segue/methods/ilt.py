@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from segue.core.config import NonNegative
-from segue.data.steps import Batch
+from segue.data.batches import Batch
 from segue.losses import cross_entropy, distilled_cross_entropy
-from segue.losses.strips import wide
+from segue.losses._strips import wide
 from segue.methods.base import About, Method, Setting, StepContext
 
 

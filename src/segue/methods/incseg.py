@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from segue.core.config import MemoryConfig
-from segue.data.steps import Batch
+from segue.data.batches import Batch
 from segue.losses import cross_entropy
 from segue.losses.pixel import IGNORE, class_balance
 from segue.losses.pseudo import most_likely

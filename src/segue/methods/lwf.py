@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from segue.core.config import NonNegative
-from segue.data.steps import Batch
+from segue.data.batches import Batch
 from segue.losses import cross_entropy, distilled_cross_entropy
 from segue.methods.base import About, Method, StepContext
 

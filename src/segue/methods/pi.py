@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from segue.core.config import NonNegative
 from segue.losses import PathIntegral
+from segue.methods._penalised import PenalisedMethod
 from segue.methods.base import About, Setting
-from segue.methods.penalised import PenalisedMethod
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from segue.core.config import NonNegative
 from segue.core.scenario import Step
-from segue.data.steps import Batch
+from segue.data.batches import Batch
 from segue.losses import cross_entropy, local_pod
 from segue.losses.processes import sum_over_processes
 from segue.losses.pseudo import BINS, MedianReading, count_uncertainty, pseudo_labels, thresholds

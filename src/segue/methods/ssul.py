@@ -21,8 +21,8 @@ from torch import Tensor
 
 from segue.core.config import MemoryConfig
 from segue.core.scenario import Step
+from segue.data.batches import Batch
 from segue.data.saliency import salient_pixels
-from segue.data.steps import Batch
 from segue.losses import binary_cross_entropy
 from segue.losses.pseudo import most_likely
 from segue.methods.base import About, Method, Setting, StepContext

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError, suggest
-from segue.models.depthwise import quicken
+from segue.models._speed.depthwise import quicken
 from segue.models.head import norm_act
 
 SHORT_LIST = {

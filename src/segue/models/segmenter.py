@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError
 from segue.core.scenario import Step
+from segue.models._speed.checkpointing import checkpoint_blocks, keep_all
+from segue.models._speed.compiling import compile_part
+from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
 from segue.models.backbone import build_backbone
-from segue.models.checkpointing import checkpoint_blocks, keep_all
 from segue.models.classifier import GrowingClassifier
-from segue.models.compiling import compile_part
-from segue.models.fold import fold_norms, link_norms, unlink_norms
 from segue.models.head import HEADS, DeepLabHead
 
 

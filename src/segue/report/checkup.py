@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from segue.data.checking.diagnosis import ClassCount, Diagnosis, Finding, StepSurvey, numbered
+from segue.data.doctor.diagnosis import ClassCount, Diagnosis, Finding, StepSurvey, numbered
 from segue.report.distribution import distribution_charts
 from segue.report.page import render_page, write_page
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from segue.data.checking.diagnosis import StepSurvey
+from segue.data.doctor.diagnosis import StepSurvey
 
 BAR, GAP = 26, 10
 LEFT, TOP, HEIGHT, BOTTOM = 46, 34, 190, 110

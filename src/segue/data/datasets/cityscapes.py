@@ -17,8 +17,8 @@ import numpy as np
 
 from segue.core.classes import IGNORE, ClassTable
 from segue.core.errors import UserError
+from segue.data.datasets._files import FileDataset, Pair, data_root
 from segue.data.datasets.base import DataSplit
-from segue.data.datasets.files import FileDataset, Pair, data_root
 
 HOLDS = "leftImg8bit and gtFine"
 PARTS = {"train": "train", "test": "val"}

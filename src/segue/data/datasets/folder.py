@@ -21,8 +21,8 @@ from pydantic import Field
 
 from segue.core.errors import UserError
 from segue.data.class_names import read_class_names
+from segue.data.datasets._files import FileDataset, Pair, data_root
 from segue.data.datasets.base import DataSplit
-from segue.data.datasets.files import FileDataset, Pair, data_root
 from segue.data.layout import IMAGE_SUFFIXES, MASK_SUFFIXES, Part, files_by_key, find_part
 
 SAMPLED = 20

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from segue.core.classes import ClassTable
 from segue.core.errors import UserError
+from segue.data.datasets._files import FileDataset, Pair, data_root
 from segue.data.datasets.base import DataSplit
-from segue.data.datasets.files import FileDataset, Pair, data_root
 from segue.data.layout import check_keys, read_lines
 
 CLASSES = (

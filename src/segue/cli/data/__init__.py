@@ -1,0 +1,1 @@
+"""Look at data before training: check, show, convert, fetch."""

@@ -1,0 +1,1 @@
+"""Manifests: which images train which step, as a file."""

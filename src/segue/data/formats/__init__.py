@@ -1,6 +1,0 @@
-"""The user's own annotations: COCO, LabelMe, Cityscapes polygons, VOC folders, images and masks."""
-
-from segue.data.formats.base import Drawing, Region, Source
-from segue.data.formats.detect import read_source
-
-__all__ = ["Drawing", "Region", "Source", "read_source"]

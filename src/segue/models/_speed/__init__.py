@@ -1,0 +1,1 @@
+"""What makes networks faster or smaller without changing what they compute."""

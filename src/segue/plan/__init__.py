@@ -1,0 +1,1 @@
+"""Before a run: is the data ready, and what will the run need."""

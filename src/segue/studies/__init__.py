@@ -1,0 +1,1 @@
+"""Many runs: demo, compare, ablate, tune, and what they share."""

@@ -1,0 +1,167 @@
+"""Many methods in one setting or several: run every one that is not done yet, then show a line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from rich.console import Console
+
+from segue.core import plugins
+from segue.core.config import RunConfig, validate
+from segue.core.errors import UserError
+from segue.core.progress import Display
+from segue.core.records import atomic_file
+from segue.core.remarks import Remarks, read_remarks
+from segue.engine.folder import plain_name
+from segue.engine.recipe import resolve
+from segue.report import MethodTable, methods_page, methods_table
+from segue.studies.many_runs import (
+    check_page,
+    check_scenarios,
+    check_words,
+    command_line,
+    named_methods,
+    run_missing,
+    setting_text,
+    started_runs,
+    without_place,
+    write_page,
+)
+
+REMARKS = "remarks.yaml"
+"""beside the run folders of a setting: what a person adds to its page"""
+NOT_FREE = {"train.seed": "--seeds 3 runs every method with seeds 0, 1 and 2"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A data set, split and mode, and the recipes of every method and seed for it."""
+
+    text: str
+    folder: Path
+    recipes: Mapping[str, Sequence[RunConfig]]
+    """in the order of the rows"""
+    remarks: Remarks
+
+    def places(self, label: str) -> list[Path]:
+        return [self.folder / f"{label}-s{seed}" for seed in range(len(self.recipes[label]))]
+
+    @property
+    def plan(self) -> dict[Path, RunConfig]:
+        return {
+            place: recipe
+            for label, recipes in self.recipes.items()
+            for place, recipe in zip(self.places(label), recipes, strict=True)
+        }
+
+    def table(self, seeds: int) -> MethodTable:
+        """The runs that there are."""
+        runs = {label: started_runs(self.places(label)) for label in self.recipes}
+        recipes = {label: recipes[0] for label, recipes in self.recipes.items()}
+        keeps = {label: _keeps(recipe) for label, recipe in recipes.items()}
+        return MethodTable(self.text, seeds, runs, recipes, keeps, self.remarks, self.folder.name)
+
+
+def compare_methods(
+    methods: Sequence[str],
+    dataset: str,
+    splits: Sequence[str] = (),
+    modes: Sequence[str] = (),
+    words: Sequence[str] = (),
+    recipe: Path | None = None,
+    seeds: int = 1,
+    out: Path = Path("runs/compare"),
+    page: Path | None = None,
+    device: str = "auto",
+    console: Console | None = None,
+) -> list[MethodTable]:
+    """Run methods, named or `all`, with seeds 0, 1, ...: a table for each split and mode."""
+    console = console or Console()
+    check_words(words, NOT_FREE)
+    check_page(page)
+    settings: list[Setting] = []
+    for split, mode in product(dict.fromkeys(splits or [None]), dict.fromkeys(modes or [None])):
+        recipes = {
+            label: [
+                resolve(name, dataset, split, mode, [*words, f"train.seed={seed}"], recipe)
+                for seed in range(seeds)
+            ]
+            for label, name in _chosen(methods).items()
+        }
+        settings.append(_setting(recipes, out, page is not None))
+    _check_folders(settings)
+    plan = {place: recipe for setting in settings for place, recipe in setting.plan.items()}
+    display = Display(console)
+    failed = run_missing(plan, out, device, display)
+    tables = [setting.table(seeds) for setting in settings]
+    for position, table in enumerate(shown := [table for table in tables if table.entries]):
+        console.print(methods_table(table), end="\n\n" if position + 1 < len(shown) else "\n")
+    if failed is not None:
+        raise failed
+    if page is not None:
+        names = ",".join(map(without_place, methods))
+        options = {"on": dataset, "split": splits, "mode": modes, "methods": names}
+        options |= {"seeds": seeds, "out": out}
+        _write(page, tables, command_line("compare", [], options, words, recipe), display)
+    return tables
+
+
+def _write(page: Path, tables: Sequence[MethodTable], command: str, display: Display) -> None:
+    """The charts, then the page that shows them."""
+    text = methods_page(tables, command, page.stem)
+    for table in tables:
+        for name, picture in table.pictures(page.stem).items():
+            with atomic_file(page.parent / name) as file:
+                file.write(picture.svg.encode())
+    write_page(page, text, display)
+
+
+def _setting(recipes: Mapping[str, Sequence[RunConfig]], out: Path, for_page: bool) -> Setting:
+    order = sorted(recipes, key=lambda label: _rank(label, recipes[label][0]))
+    recipes = {label: recipes[label] for label in order}
+    check_scenarios({label: seeds[0] for label, seeds in recipes.items()})
+    text = setting_text(recipes[order[0]][0])
+    folder = out / plain_name([text])
+    remarks = Remarks()
+    if for_page and (folder / REMARKS).is_file():  # a wrong file is refused before hours of training
+        remarks = read_remarks(folder / REMARKS, {*plugins.names("method"), *recipes})
+    return Setting(text, folder, recipes, remarks)
+
+
+def _check_folders(settings: Sequence[Setting]) -> None:
+    folders = [setting.folder for setting in settings]
+    for setting in settings:
+        if folders.count(setting.folder) > 1:
+            raise UserError(
+                f"Two of these settings would both be '{setting.text}' and share the folder {setting.folder}:"
+                " name each split and mode once, or compare them one by one with another --out."
+            )
+
+
+def _keeps(recipe: RunConfig) -> str:
+    kind = plugins.find("method", recipe.method.name)
+    return kind.keeps(validate(kind.Config, recipe.method.params, "method.params"))
+
+
+def _chosen(methods: Sequence[str]) -> dict[str, str]:
+    """Names of methods by the label of their rows and folders."""
+    chosen: dict[str, str] = {}
+    for name in named_methods(methods, plugins.names("method")):
+        label = plain_name([Path(name).stem]) if name.endswith(".py") else name
+        if label in chosen:
+            raise UserError(f"{chosen[label]} and {name} would share a row: give the file another name.")
+        chosen[label] = name
+    return chosen
+
+
+def _rank(label: str, recipe: RunConfig) -> tuple[bool, bool, int, str]:
+    """Place of a row: the lower bound, then methods by their year, then the upper bound."""
+    kind = plugins.find("method", recipe.method.name)
+    if not isinstance(getattr(getattr(kind, "about", None), "year", None), int):
+        raise UserError(
+            f"{recipe.method.name}: the class {kind.__name__} lacks about = About(...), its year."
+        )
+    return label != "finetune", label == "joint", kind.about.year, label

@@ -1,0 +1,69 @@
+"""`segue list methods`: papers, what is kept, and stored costs, in 80 columns."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from segue.cli import list as listing
+from segue.core import plugins
+from segue.core.costs import Cost, Costs, read_costs
+from segue.core.errors import UserError
+from segue.methods.base import About
+
+
+def shown(width: int = 80) -> list[str]:
+    text = io.StringIO()
+    Console(file=text, width=width).print(listing.methods())
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def row(lines: list[str], name: str) -> list[str]:
+    (line,) = [line for line in lines if line.split()[:1] == [name]]
+    return line.split()
+
+
+def test_every_method_has_a_line_that_fits():
+    lines, costs = shown(), read_costs().methods
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["method", "what", "it", "is", "keeps", "between", "steps", "time", "memory"]
+    for name in plugins.names("method"):
+        about, cells = plugins.find("method", name).about, row(lines, name)
+        assert about.title in " ".join(cells), "a title is not broken into lines"
+        assert any(f"{about.paper} {about.year}" in line for line in lines), "nor is a paper"
+        assert cells[-2:] == [f"{costs[name].time:.2f}", f"{costs[name].memory:.2f}"]
+
+
+def test_caption_is_one_line_that_says_where_the_figures_are_from():
+    caption = shown()[-1]
+    assert caption == listing.COSTS_CAPTION and len(caption) <= 80
+    for word in ("relative to fine-tuning", "make bench", "scenes"):
+        assert word in caption
+
+
+def test_many_methods_with_long_words_fit(monkeypatch):
+    about = About(
+        "Incremental Learning Techniques",
+        "Michieli, Zanuttigh, ICCVW",
+        2019,
+        keeps="teacher, prototypes, memory (optional)",
+    )
+    names = [f"method{i:02d}" for i in range(15)]
+    costs = Costs("", {}, "", 1, {name: Cost(12.5, 10.0, 100.0, 10.0) for name in names[1:]})
+    monkeypatch.setattr("segue.core.costs.read_costs", lambda: costs)
+    monkeypatch.setattr(plugins, "names", lambda kind: names)
+    monkeypatch.setattr(plugins, "find", lambda kind, name: SimpleNamespace(about=about))
+    lines = shown()
+    assert max(map(len, lines)) <= 80
+    assert row(lines, names[1])[-2:] == ["12.50", "10.00"]
+    assert row(lines, names[0])[-2:] == ["-", "-"], "not measured"
+    assert sum("Michieli, Zanuttigh, ICCVW 2019" in line for line in lines) == 15
+
+
+def test_bad_file_of_costs_ends_with_a_message(monkeypatch, tmp_path):
+    monkeypatch.setattr("segue.core.costs.read_costs", lambda: read_costs(tmp_path / "gone.json"))
+    with pytest.raises(UserError, match=r"gone\.json"):
+        listing.methods()

@@ -1,0 +1,94 @@
+"""Runs side by side are the runs that they would be alone; trouble in one does not harm the others."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_runs import assert_equal_runs, recipe
+
+from segue.core.errors import UserError
+from segue.core.progress import Display
+from segue.studies import pool as grid
+from segue.studies.pool import Job, run_all
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "available_cores", lambda: 2)
+
+
+def test_a_run_beside_a_failing_one_equals_the_run_alone(
+    finished: Callable[[str], Path], tmp_path: Path
+) -> None:
+    good = recipe("mib")
+    bad = dataclasses.replace(good, model=dataclasses.replace(good.model, backbone="resnet1"))
+    with pytest.raises(UserError, match=r"^bad: There is no backbone 'resnet1'"):
+        run_all([Job(bad, tmp_path / "bad"), Job(good, tmp_path / "good")], "cpu", Display(quiet=True))
+    assert_equal_runs(tmp_path / "good", finished("mib"))
+
+
+QUITS = """import sys
+from segue.methods.finetune import FineTune
+
+class Quits(FineTune):
+    def losses(self, batch):
+        sys.exit()
+
+METHOD = Quits
+"""
+
+
+def test_a_run_that_ends_without_a_word_does_not_hang_the_others(tmp_path: Path) -> None:
+    (tmp_path / "quits.py").write_text(QUITS)
+    jobs = [Job(recipe(str(tmp_path / "quits.py")), tmp_path / "a"), Job(recipe("mib"), tmp_path / "b")]
+    with pytest.raises(UserError, match=r"a: the process ended with exit code 0"):
+        run_all(jobs, "cpu", Display(quiet=True), keep_going=True)
+    assert (tmp_path / "b" / "steps").is_dir()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_demo_saves_and_leaves_no_process(number: int, tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "segue", "demo", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONWARNINGS": ""},
+    )
+    deadline = time.monotonic() + 60
+    while not list(out.glob("*/log.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+    else:
+        os.kill(process.pid, number)  # the parent alone
+    try:
+        said, _ = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    assert "Traceback" not in said
+    if number == signal.SIGINT:
+        assert process.returncode == 130 and "Go on with" in said
+    deadline = time.monotonic() + 10  # helpers of multiprocessing end a moment later
+    while _alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _alive(process.pid), "a process was left behind"
+    assert list(out.glob("*/checkpoints/step0-*.safetensors")), "nothing was saved"
+
+
+def _alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
