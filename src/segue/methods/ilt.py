@@ -13,8 +13,7 @@ from torch import Tensor
 
 from segue.core.config import NonNegative
 from segue.data.batches import Batch
-from segue.losses import cross_entropy, distilled_cross_entropy
-from segue.losses._strips import wide
+from segue.losses import cross_entropy, distilled_cross_entropy, wide
 from segue.methods.base import About, Method, Setting, StepContext
 
 

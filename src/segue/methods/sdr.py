@@ -18,8 +18,7 @@ from torch import Tensor
 from segue.core.config import NonNegative
 from segue.core.scenario import Step
 from segue.data.batches import Batch
-from segue.losses import cross_entropy, incremental_losses
-from segue.losses._strips import wide
+from segue.losses import cross_entropy, incremental_losses, wide
 from segue.losses.processes import sum_over_processes
 from segue.losses.prototypes import attraction, class_sums, repulsion, sparsity
 from segue.methods.base import About, Method, Setting, StepContext

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from segue.core.scenario import Step
 from segue.data.batches import Batch
-from segue.losses._strips import wide
+from segue.losses import wide
 from segue.losses.processes import sum_over_processes, this_process
 
 EMPTY = 255

@@ -28,8 +28,8 @@ from segue.losses import (
     spatial_attention,
     unbiased_cross_entropy,
     upsample,
+    wide,
 )
-from segue.losses._strips import wide
 from segue.methods.base import About, Method, Setting, StepContext
 from segue.methods.caf.config import PUBLISHED, VARIANTS, Config
 from segue.methods.caf.memory import FeatureMemory
