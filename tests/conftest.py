@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,26 @@ THREADS = int(os.environ.get("SEGUE_TEST_THREADS", "1"))
 @pytest.fixture(autouse=True, scope="session")
 def threads() -> None:
     torch.set_num_threads(THREADS)
+
+
+DOUBLE = {"losses", "models", "methods"}
+"""folders of tests that compare two ways to one number"""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """New tensors and models are float64 in some folders, and where `precision("float64")` marks a test.
+
+    In single precision rounding decides what is compared, and how far depends on the processor: an activation
+    that is zero up to rounding may be on either side of a ReLU's kink, where its gradient jumps.
+    """
+    usual = "float64" if item.path.parent.name in DOUBLE else "float32"
+    marker = item.get_closest_marker("precision")
+    torch.set_default_dtype(getattr(torch, marker.args[0] if marker else usual))
+    try:
+        return (yield)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -17,7 +17,6 @@ from tiny_runs import (
     arguments,
     assert_equal_runs,
     checkpoints,
-    double_precision,
     files,
     log_lines,
     quiet_run,
@@ -38,6 +37,8 @@ LEARNS = (
 ODD = ("train.batch_size=9", "train.accumulate=2", "eval.every=2")
 """parts of 5 and 4 images, which processes share as 3 and 2, and as 2 and 2"""
 SLOW = pytest.mark.slow
+
+pytestmark = pytest.mark.precision("float64")  # only rounding may tell one process from several
 
 STUMBLES = """
 import os
@@ -77,13 +78,13 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
 
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The folder of a run by this process alone in double precision, made once. Not to be changed: copy."""
+    """The folder of a run by this process alone, made once. Not to be changed: copy it."""
     home = tmp_path_factory.mktemp("one")
 
     def folder(method: str, *words: str) -> Path:
         path = home / "-".join((method, *words)).replace("=", "")
         if not path.exists():
-            with pytest.MonkeyPatch.context() as patch, double_precision():
+            with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("SEGUE_CACHE", str(home / "cache"))
                 quiet_run(recipe(method, *LEARNS, *words), path)
         return path
@@ -133,8 +134,7 @@ def test_two_processes_equal_one(method, words, several, one_process, tmp_path):
     seen = torch.tensor(record(alone)["confusion"]).sum(0)
     assert (seen[:3] > 20).all(), f"all classes of step 0 are predicted: {seen}"
     forget_last_step(alone, tmp_path / "two")
-    with double_precision():
-        codes = several.run(*arguments(method, tmp_path / "two", *LEARNS, *words), "--resume")
+    codes = several.run(*arguments(method, tmp_path / "two", *LEARNS, *words), "--resume")
     assert codes == [0, 0], several.said(0) + several.said(1)
     assert files(tmp_path / "two") == files(alone)
     assert_trained_alike(tmp_path / "two", alone)
@@ -151,15 +151,14 @@ def test_another_number_of_processes_goes_on(several, one_process, tmp_path):
     """One begins step 1, two go on, three end it."""
     alone, folder = one_process("plop"), tmp_path / "run"
     forget_last_step(alone, folder)
-    with double_precision():
-        run_until(recipe("plop", *LEARNS), folder, 1)
-        numbers = several.start(*arguments("plop", folder, *LEARNS, "train.save_seconds=0"), "--resume")
-        wait_for(folder, "step1-00000003")
-        os.kill(numbers[1], signal.SIGTERM)  # to one of them: all stop
-        assert several.wait() == [130, 130], several.said(0) + several.said(1)
-        assert several.said(0).count("all is saved") == 1 and several.said(1) == ""
-        assert checkpoints(folder)[-1].startswith("step1-0000000")
-        codes = several.run(*arguments("plop", folder, *LEARNS), "--resume", size=3)
+    run_until(recipe("plop", *LEARNS), folder, 1)
+    numbers = several.start(*arguments("plop", folder, *LEARNS, "train.save_seconds=0"), "--resume")
+    wait_for(folder, "step1-00000003")
+    os.kill(numbers[1], signal.SIGTERM)  # to one of them: all stop
+    assert several.wait() == [130, 130], several.said(0) + several.said(1)
+    assert several.said(0).count("all is saved") == 1 and several.said(1) == ""
+    assert checkpoints(folder)[-1].startswith("step1-0000000")
+    codes = several.run(*arguments("plop", folder, *LEARNS), "--resume", size=3)
     assert codes == [0, 0, 0], several.said(0)
     assert_trained_alike(folder, alone)
 
@@ -175,6 +174,7 @@ def workers(agent: int) -> list[int]:
     return [int(number) for number in Path(f"/proc/{agent}/task/{agent}/children").read_text().split()]
 
 
+@pytest.mark.precision("float32")
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes by /proc")
 @pytest.mark.parametrize(
     "kills",
@@ -198,6 +198,7 @@ def test_killed_worker_is_started_again_and_the_run_ends_the_same(kills, several
 
 
 @SLOW
+@pytest.mark.precision("float32")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_torchrun_has_saved(number, several, tmp_path):
     words = ("train.workers=1", "train.epochs=4")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,21 +76,6 @@ def arguments(method: str | Path, folder: Path, *words: str) -> list[str]:
 
 def quiet_run(config: RunConfig, folder: Path, **options: Any) -> RunRecord:
     return run(config, folder, display=Display(quiet=True), **options)
-
-
-@contextmanager
-def double_precision() -> Iterator[None]:
-    """For runs that divide the same work differently: only rounding may tell them apart.
-
-    In single precision it can: an activation that is zero up to rounding may be on either side of a ReLU's
-    kink, which side depends on the processor, and from there training goes apart by far more than rounding.
-    """
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def run_until(config: RunConfig, folder: Path, iterations: int, display: Display | None = None) -> None:
