@@ -18,8 +18,9 @@ from rich.table import Table
 from benchmarks.measure import in_own_process, in_turns, ratio
 from segue.core import plugins
 from segue.core.classes import ClassTable
-from segue.core.config import ModelConfig, OptimConfig, TrainConfig, merge, validate
+from segue.core.config import ModelConfig, OptimConfig, TrainConfig, validate
 from segue.core.errors import UserError
+from segue.core.overrides import merge
 from segue.core.progress import Display
 from segue.core.records import write_json
 from segue.core.scenario import Scenario, make_scenario

@@ -24,7 +24,8 @@ from segue.core.costs import Cost, Costs
 from segue.core.progress import Display
 from segue.core.scenario import Step
 from segue.data.batches import Batch
-from segue.engine.build import build_data, build_method
+from segue.engine.build import build_method
+from segue.engine.data import build_data
 from segue.engine.recipe import resolve
 from segue.engine.runtime import derive_seed, pick_device, seed_all, versions
 from segue.engine.train import Session, update

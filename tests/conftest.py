@@ -85,5 +85,23 @@ def segue(monkeypatch, capsys, tmp_path) -> Callable[..., tuple[int, str, str]]:
 def planned(monkeypatch) -> list[Any]:
     """The jobs of the last comparison; none is run."""
     jobs: list[Any] = []
-    monkeypatch.setattr("segue.studies.many_runs.run_all", lambda asked, *_, **__: jobs.extend(asked))
+    monkeypatch.setattr("segue.studies.missing.run_all", lambda asked, *_, **__: jobs.extend(asked))
     return jobs
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a method's finished, uninterrupted run. Not to be changed: copy it."""
+    from tiny_runs import quiet_run, recipe  # here: tests of the lower rooms do not wait for the engine
+
+    home = tmp_path_factory.mktemp("finished")
+    torch.set_num_threads(1)
+
+    def folder(method: str) -> Path:
+        if not (home / method).exists():
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("SEGUE_CACHE", str(home / "cache"))
+                quiet_run(recipe(method), home / method)
+        return home / method
+
+    return folder

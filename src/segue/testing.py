@@ -11,7 +11,8 @@ import torch
 
 from segue.core import plugins
 from segue.core.classes import IGNORE, ClassTable
-from segue.core.config import MemoryConfig, ModelConfig, OptimConfig, TrainConfig, merge, validate
+from segue.core.config import MemoryConfig, ModelConfig, OptimConfig, TrainConfig, validate
+from segue.core.overrides import merge
 from segue.core.scenario import Scenario, Step, make_scenario
 from segue.data.batches import Batch
 from segue.engine.runtime import seed_all

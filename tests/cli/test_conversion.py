@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from segue.data.getting import sources
+from segue.data.fetch import sources
 
 TINY = (
     *("model.backbone=tiny", "model.head=tiny", "model.output_stride=8", "train.crop=16", "train.workers=0"),
@@ -101,7 +101,7 @@ def test_archive_got_by_hand(segue, tmp_path, monkeypatch) -> None:
     archive = sources.Archive(
         "small.zip", len(content), hashlib.sha256(content).hexdigest(), "top", "got", ("images",), 1000
     )
-    monkeypatch.setitem(sources.SOURCES, "ade20k", sources.Source("Small", "got", (archive,), "a page"))
+    monkeypatch.setitem(sources.SOURCES, "ade20k", sources.Source("Small", "got", (archive,), "Terms."))
     words = ("data", "fetch", "ade20k", "--out", tmp_path / "data", "--archive", packed)
     code, text, err = segue(*words)
     assert code == 0, err

@@ -6,19 +6,9 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
-from segue.core.config import (
-    OptimConfig,
-    RunConfig,
-    TrainConfig,
-    as_dict,
-    differences,
-    merge,
-    parse_overrides,
-    recipe_hash,
-    to_yaml,
-    validate,
-)
+from segue.core.config import OptimConfig, RunConfig, TrainConfig, as_dict, recipe_hash, to_yaml, validate
 from segue.core.errors import UserError
+from segue.core.overrides import differences, merge, parse_overrides
 
 SMALL = {"scenario": {"dataset": "voc", "split": "15-5"}, "method": {"name": "caf"}}
 FULL = {

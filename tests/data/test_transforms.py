@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from segue.data.batches import _seeded
+from segue.data.batches.step_data import _seeded
 from segue.data.transforms import apply, train_transform
 from segue.data.transforms import test_transform as for_testing
 

@@ -20,8 +20,8 @@ from segue.core.manifest import manifest_hash
 from segue.core.progress import Display
 from segue.core.records import read_run
 from segue.core.scenario import make_scenario
-from segue.engine.build import Data, build_data
 from segue.engine.checkpoint import CheckpointStore, load_tree, save_tree
+from segue.engine.data import Data, build_data
 from segue.engine.evaluate import evaluate, evaluate_by
 from segue.engine.restore import evaluate_run, restore_method
 from segue.engine.runtime import peak_memory, reset_peak_memory

@@ -15,7 +15,8 @@ from segue.core.manifest import write_manifest
 from segue.core.progress import Display
 from segue.core.records import read_run
 from segue.data.layout import held_out
-from segue.engine.build import Data, build_data, chosen_by_name
+from segue.engine.data import Data, build_data
+from segue.engine.images import chosen_by_name
 from segue.engine.recipe import resolve
 from segue.plan.plan import count_images
 
@@ -71,10 +72,10 @@ def test_a_folder_that_is_parted_by_a_hash_has_images_to_hold_out() -> None:
 
 
 def test_the_test_images_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    from segue.engine import build
+    from segue.engine import data as module
 
-    read, index = [], build.index_classes
-    monkeypatch.setattr(build, "index_classes", lambda *a: read.append(a[1]) or index(*a))
+    read, index = [], module.index_classes
+    monkeypatch.setattr(module, "index_classes", lambda *a: read.append(a[1]) or index(*a))
     data(SHARE)
     assert read == ["train"]
 

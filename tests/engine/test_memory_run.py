@@ -18,7 +18,7 @@ from segue.core.progress import Display
 from segue.data.batches import Batch
 from segue.data.transforms import test_transform as for_testing
 from segue.engine import train
-from segue.engine.build import Data, build_data
+from segue.engine.data import Data, build_data
 from segue.engine.recipe import resolve
 
 CPU = torch.device("cpu")

@@ -24,8 +24,8 @@ from segue.core.config import RunConfig
 from segue.core.progress import Display
 from segue.core.scenario import Step
 from segue.engine import run as run_module
-from segue.engine.build import Data
 from segue.engine.checkpoint import CheckpointStore
+from segue.engine.data import Data
 from segue.methods.base import Method
 
 
@@ -73,7 +73,7 @@ def test_interrupted_in_the_last_iteration_of_a_step(tmp_path, finished):
 
 def run_without_record_of(step: int, config: RunConfig, folder: Path) -> None:
     """Start or resume a run and cut its power after a step is saved, before it is tested."""
-    record = run_module._record
+    record = run_module.record_step
 
     def power_cut(method: Method, data: Data, current: Step, *rest: object) -> None:
         if current.index == step:
@@ -81,7 +81,7 @@ def run_without_record_of(step: int, config: RunConfig, folder: Path) -> None:
         record(method, data, current, *rest)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr(run_module, "_record", power_cut)
+        patch.setattr(run_module, "record_step", power_cut)
         quiet_run(config, folder, resume=True)
     assert checkpoints(folder)[-1] == f"step{step}"
     assert f"steps/{step}.json" not in files(folder)

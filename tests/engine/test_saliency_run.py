@@ -9,7 +9,7 @@ from PIL import Image
 
 from segue.core.errors import UserError
 from segue.core.progress import Display
-from segue.engine.build import build_data
+from segue.engine.data import build_data
 from segue.engine.recipe import resolve
 from segue.engine.run import run
 

@@ -226,7 +226,7 @@ def test_stopped_and_resumed(donor, tmp_path: Path) -> None:
     )
     quiet_run(config, tmp_path / "straight", **words)
     with pytest.MonkeyPatch.context() as patch:  # before it is tested
-        patch.setattr(run_module, "_record", lambda *_: (_ for _ in ()).throw(SystemExit))
+        patch.setattr(run_module, "record_step", lambda *_: (_ for _ in ()).throw(SystemExit))
         with pytest.raises(SystemExit):
             quiet_run(config, tmp_path / "stopped", **words)
     assert checkpoints(tmp_path / "stopped") == ["step0"]

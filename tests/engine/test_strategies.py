@@ -16,8 +16,9 @@ from segue.core.errors import UserError
 from segue.core.metrics import iou, step_scores
 from segue.core.progress import Display
 from segue.core.records import read_run
-from segue.engine.build import build_data, build_method
+from segue.engine.build import build_method
 from segue.engine.checkpoint import CheckpointStore, load_tree, save_tree
+from segue.engine.data import build_data
 from segue.engine.restore import evaluate_run
 from segue.models.segmenter import Segmenter
 

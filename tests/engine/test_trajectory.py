@@ -21,7 +21,7 @@ from tiny_runs import (
 )
 
 from segue.core.records import read_run, read_trajectory
-from segue.engine import run as run_module
+from segue.engine import record as record_module
 from segue.engine import train as train_module
 from segue.engine.checkpoint import load_tree
 from segue.models.classifier import GrowingClassifier
@@ -134,7 +134,7 @@ def test_tests_may_be_asked_for_when_a_run_goes_on(finished, tmp_path):
 
 
 def test_time_of_tests_is_not_counted_as_training(tmp_path, monkeypatch):
-    clock, test = [0.0], run_module.evaluate_by
+    clock, test = [0.0], record_module.evaluate_by
 
     def tick() -> float:
         clock[0] += 0.001
@@ -145,7 +145,7 @@ def test_time_of_tests_is_not_counted_as_training(tmp_path, monkeypatch):
         return test(*arguments)
 
     monkeypatch.setattr(train_module, "time", SimpleNamespace(monotonic=tick))
-    monkeypatch.setattr(run_module, "evaluate_by", slow_test)
+    monkeypatch.setattr(record_module, "evaluate_by", slow_test)
     steps = quiet_run(recipe("finetune", *SHORT, "eval.every=1"), tmp_path / "run").steps
     assert clock[0] > 2000 and all(0 < record.seconds["train"] < 10 for record in steps)
 

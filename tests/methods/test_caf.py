@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.core.classes import IGNORE
-from segue.core.config import merge
+from segue.core.overrides import merge
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.engine.recipe import resolve

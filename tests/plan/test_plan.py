@@ -10,7 +10,7 @@ from benchmarks import plan as bench
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.progress import Display
-from segue.engine.build import build_data
+from segue.engine.data import build_data
 from segue.engine.recipe import resolve
 from segue.plan.gpus import GPUS, Gpu, find_gpu
 from segue.plan.needs import Footprint, Plan, StepPlan

@@ -266,7 +266,7 @@ def test_seeds_are_those_of_the_option(segue, tmp_path):
 
 def test_runs_of_a_variant_lie_in_a_folder_of_their_own(segue, tmp_path, monkeypatch):
     planned = []
-    monkeypatch.setattr("segue.studies.many_runs.run_all", lambda jobs, *_, **__: planned.extend(jobs))
+    monkeypatch.setattr("segue.studies.missing.run_all", lambda jobs, *_, **__: planned.extend(jobs))
     words = ("table3", "table6", "--on", "scenes", "--seeds", "2", "method.params.variant=paper")
     assert segue("ablate", *words, "--out", tmp_path)[0] == 0
     assert {job.folder.parent.name for job in planned} == {"scenes-5-2-overlapped-paper"}

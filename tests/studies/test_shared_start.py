@@ -16,7 +16,7 @@ from segue.core.records import read_run
 from segue.engine.checkpoint import CheckpointStore, load_tree
 from segue.engine.recipe import resolve
 from segue.engine.run import run
-from segue.studies import many_runs
+from segue.studies import first_steps, missing
 from segue.studies import pool as grid
 from segue.studies.pool import Job, run_all
 
@@ -29,7 +29,7 @@ def short(method: str | Path, *words: str, split: str = "2-1") -> RunConfig:
 
 def planned(plan: dict[Path, RunConfig], out: Path) -> dict[str, str | None]:
     """Which run each takes its step 0 from, in the order in which they are done."""
-    jobs = many_runs._sharing_first_steps(plan, out, many_runs._Manifests(QUIET))
+    jobs = first_steps.jobs_sharing_first_steps(plan, out, first_steps.Manifests(QUIET))
     return {job.folder.name: job.start and job.start.name for job in jobs}
 
 
@@ -105,7 +105,7 @@ def test_what_cannot_be_understood_does_no_harm(tmp_path: Path, monkeypatch: pyt
     trap = tmp_path / "trap.py"
     trap.write_text("raise SystemExit('imported')")
     (tmp_path / "0" / "recipe.yaml").write_text(f"method: {{name: {trap}}}\n")
-    monkeypatch.setattr(many_runs.plugins, "_import_file", lambda path: pytest.fail(f"{path} is imported"))
+    monkeypatch.setattr(first_steps.plugins, "_import_file", lambda path: pytest.fail(f"{path} is imported"))
     (tmp_path / "whole").rename(tmp_path / "z")
     assert planned(places(tmp_path / "new", "mib"), tmp_path) == {"mib": "z"}
     shutil.rmtree(tmp_path / "z")
@@ -115,8 +115,8 @@ def test_what_cannot_be_understood_does_no_harm(tmp_path: Path, monkeypatch: pyt
 def test_run_folders_are_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(short("finetune"), tmp_path / "a", display=QUIET)
     shutil.copytree(tmp_path / "a", tmp_path / "a" / "samples" / "inside")
-    assert list(many_runs._first_steps(tmp_path, ())) == [tmp_path / "a"]
-    assert many_runs._first_steps(tmp_path / "nowhere", ()) == {}
+    assert list(first_steps.runs_with_first_step(tmp_path, ())) == [tmp_path / "a"]
+    assert first_steps.runs_with_first_step(tmp_path / "nowhere", ()) == {}
 
 
 def test_a_comparison_trains_it_once(segue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_a_comparison_trains_it_once(segue, tmp_path: Path, monkeypatch: pytest.
     # another split that begins with the same classes: nothing is left to be trained of step 0
     trained.clear()
     config, folder = short("mib", "train.seed=0", split="1-2"), tmp_path / "out" / "scenes-1-2" / "mib-s0"
-    assert many_runs.run_missing({folder: config}, tmp_path / "out", "cpu", QUIET) is None
+    assert missing.run_missing({folder: config}, tmp_path / "out", "cpu", QUIET) is None
     assert trained == [("mib-s0", 1)]
     run(config, tmp_path / "alone", display=QUIET)
     assert read_run(folder).steps[-1].confusion == read_run(tmp_path / "alone").steps[-1].confusion

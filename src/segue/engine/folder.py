@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from segue.core.config import RunConfig, as_dict, differences, read_back, to_yaml
+from segue.core.config import RunConfig, as_dict, read_back, to_yaml
 from segue.core.errors import UserError
 from segue.core.launch import launcher, this_launch
 from segue.core.manifest import read_manifest
+from segue.core.overrides import differences
 from segue.core.records import atomic_file, read_yaml, write_json
 from segue.engine.recipe import complete
 

@@ -14,7 +14,8 @@ from segue.core.errors import UserError
 from segue.core.manifest import manifest, write_manifest
 from segue.core.progress import Display
 from segue.data.index_lists import lists_to_keys, read_index_lists
-from segue.engine.build import build_data, build_scenario, index_classes, open_sets
+from segue.engine.build import build_scenario, index_classes, open_sets
+from segue.engine.data import build_data
 from segue.engine.recipe import resolve
 
 

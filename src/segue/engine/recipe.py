@@ -15,9 +15,10 @@ from typing import Any
 
 import segue
 from segue.core import plugins
-from segue.core.config import RunConfig, merge, nest, parse_overrides, validate
+from segue.core.config import RunConfig, validate
 from segue.core.errors import UserError, suggest
 from segue.core.manifest import read_manifest
+from segue.core.overrides import merge, nest, parse_overrides
 from segue.core.records import read_yaml
 from segue.core.scenario import canonical_split
 from segue.data.datasets.base import SegDataset

@@ -9,14 +9,16 @@ import numpy as np
 import torch
 
 from segue.core.classes import ClassTable
-from segue.core.config import RunConfig, differences, read_back
+from segue.core.config import RunConfig, read_back
 from segue.core.errors import UserError
 from segue.core.manifest import from_manifest, read_manifest
+from segue.core.overrides import differences
 from segue.core.progress import Display
 from segue.core.records import read_record, read_yaml
 from segue.core.scenario import Step
-from segue.engine.build import build_data, build_method
+from segue.engine.build import build_method
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
+from segue.engine.data import build_data
 from segue.engine.evaluate import evaluate_by
 from segue.engine.recipe import complete, override
 from segue.engine.runtime import pick_device

@@ -10,6 +10,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from segue.core.classes import voc_palette
+from segue.core.palette import class_colours, hexadecimal
 from segue.core.records import atomic_file, write_json
 from segue.core.scenario import Scenario
 from segue.data.batches import Batch
@@ -31,14 +32,16 @@ def choose_samples(scenario: Scenario, present: np.ndarray, candidates: np.ndarr
     return np.sort(candidates[ranked[:count]])
 
 
-def write_inputs(folder: Path, batch: Batch, class_names: tuple[str, ...]) -> None:
+def write_inputs(folder: Path, batch: Batch, scenario: Scenario) -> None:
     """Images and ground truth, once per run; labels are those of the last step."""
     for number, (image, labels) in enumerate(zip(batch.images.cpu(), batch.labels.cpu(), strict=True)):
         _write(folder / str(number) / "input.png", Image.fromarray(image.permute(1, 2, 0).numpy()))
         _write(folder / str(number) / "truth.png", _indexed(labels))
-    write_json(
-        folder / "index.json", {"samples": [{"key": key} for key in batch.keys], "classes": class_names}
-    )
+    names, shipped = scenario.channel_names(scenario[-1]), scenario.classes.colours
+    index: dict[str, object] = {"samples": [{"key": key} for key in batch.keys], "classes": names}
+    if shipped is not None:
+        index["colours"] = [hexadecimal(colour) for colour in class_colours(scenario[-1].seen, shipped)]
+    write_json(folder / "index.json", index)
 
 
 @torch.inference_mode()

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from segue.core import plugins
-from segue.core.config import RunConfig, as_dict, differences, validate
+from segue.core.config import RunConfig, as_dict, validate
 from segue.core.errors import UserError
 from segue.core.manifest import read_manifest
+from segue.core.overrides import differences
 from segue.core.records import read_yaml
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
 from segue.engine.folder import MAY_CHANGE, identity

@@ -20,7 +20,9 @@ from segue.data.datasets.base import SegDataset
 from segue.data.doctor.diagnosis import Diagnosis, diagnose, numbered
 from segue.data.doctor.examine import Examined, examine
 from segue.data.skip import write_skip_list
-from segue.engine.build import build_data, build_scenario, open_sets, step_images, step_problems
+from segue.engine.build import build_scenario, open_sets
+from segue.engine.data import build_data
+from segue.engine.images import step_images, step_problems
 from segue.engine.recipe import resolve
 from segue.engine.runtime import pick_device
 from segue.plan.estimate import Estimate, estimate

@@ -15,8 +15,9 @@ from segue.core.progress import Display
 from segue.core.scenario import Scenario, Step
 from segue.data.batches import BatchPlan, MixedPlan
 from segue.data.datasets.base import SegDataset
-from segue.engine.build import build_scenario, index_classes, step_images, step_problems
+from segue.engine.build import build_scenario, index_classes
 from segue.engine.checkpoint import KEPT
+from segue.engine.images import step_images, step_problems
 from segue.engine.processes import Group
 from segue.methods.base import Method
 from segue.plan.footprint import footprint, step_session

@@ -10,21 +10,16 @@ from typing import Any
 from rich.console import Console
 
 from segue.core.ablation import AblationTable, Row, read_ablation
-from segue.core.config import RunConfig, merge, parse_overrides
+from segue.core.config import RunConfig
 from segue.core.errors import UserError, suggest
+from segue.core.overrides import merge, parse_overrides
 from segue.core.progress import Display
 from segue.engine.folder import plain_name
 from segue.engine.recipe import complete, for_method, recipe_folder
 from segue.report import Ablation, ablation_page, ablation_table
-from segue.studies.many_runs import (
-    check_free,
-    check_page,
-    command_line,
-    run_missing,
-    setting_text,
-    started_runs,
-    write_page,
-)
+from segue.studies.missing import run_missing, started_runs
+from segue.studies.pages import check_page, command_line, write_page
+from segue.studies.requests import check_free, setting_text
 
 
 def table_files() -> dict[str, Path]:

@@ -13,23 +13,13 @@ from segue.core import plugins
 from segue.core.config import RunConfig, validate
 from segue.core.errors import UserError
 from segue.core.progress import Display
-from segue.core.records import atomic_file
 from segue.core.remarks import Remarks, read_remarks
 from segue.engine.folder import plain_name
 from segue.engine.recipe import resolve
 from segue.report import MethodTable, methods_page, methods_table
-from segue.studies.many_runs import (
-    check_page,
-    check_scenarios,
-    check_words,
-    command_line,
-    named_methods,
-    run_missing,
-    setting_text,
-    started_runs,
-    without_place,
-    write_page,
-)
+from segue.studies.missing import run_missing, started_runs
+from segue.studies.pages import check_page, command_line, without_place, write_page
+from segue.studies.requests import check_scenarios, check_words, named_methods, setting_text
 
 REMARKS = "remarks.yaml"
 """beside the run folders of a setting: what a person adds to its page"""
@@ -113,9 +103,8 @@ def _write(page: Path, tables: Sequence[MethodTable], command: str, display: Dis
     """The charts, then the page that shows them."""
     text = methods_page(tables, command, page.stem)
     for table in tables:
-        for name, picture in table.pictures(page.stem).items():
-            with atomic_file(page.parent / name) as file:
-                file.write(picture.svg.encode())
+        for name, chart in table.charts(page.stem).items():
+            chart.save(page.parent / name)
     write_page(page, text, display)
 
 

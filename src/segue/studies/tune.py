@@ -15,27 +15,18 @@ from typing import Any
 from rich.console import Console
 
 from segue.core import plugins
-from segue.core.config import RunConfig, parse_overrides
+from segue.core.config import RunConfig
 from segue.core.errors import UserError, suggest
+from segue.core.overrides import parse_overrides
 from segue.core.progress import Display
 from segue.core.records import atomic_file, read_yaml
 from segue.engine.folder import plain_name
 from segue.engine.recipe import for_method, resolve
 from segue.report import Trials, TuningTable, choice_yaml, tuning_page, tuning_table
 from segue.report.tuning import Choice
-from segue.studies.many_runs import (
-    check_page,
-    check_scenarios,
-    check_words,
-    command_line,
-    is_done,
-    named_methods,
-    run_missing,
-    says,
-    setting_text,
-    started_runs,
-    write_page,
-)
+from segue.studies.missing import is_done, run_missing, started_runs
+from segue.studies.pages import check_page, command_line, write_page
+from segue.studies.requests import check_scenarios, check_words, named_methods, says, setting_text
 
 CHOICE = "choice.yaml"
 """beside the run folders of a setting"""

@@ -27,8 +27,8 @@ def command(
 
     segue data fetch voc --out data
 
-    A download that was stopped goes on with the same command.
+    A command that was stopped can be repeated: what is complete is not fetched again.
     """
-    from segue.fetching import fetch_data
+    from segue.data.fetch.fetch import fetch_data
 
     fetch_data(name, out, archive or [], mirror)

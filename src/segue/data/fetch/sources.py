@@ -16,24 +16,29 @@ class Archive:
     size: int
     sha256: str
     top: str
+    """folder of the archive that is wanted"""
     folder: str
-    """where `top` comes to lie, below the user's folder"""
+    """place of `top` below the user's folder"""
     holds: tuple[str, ...]
-    """folders that must be in it"""
+    """folders that must be in `top`"""
     unpacked: int
-    """bytes that its files need on a disk, rounded up"""
+    """bytes of all unpacked files on a disk, rounded up"""
     site: str | None = None
-    """where it can be downloaded; None: only after a login"""
+    """address of its folder on the web; None: only after a login"""
 
 
 @dataclass(frozen=True)
 class Source:
+    """A data set: its archives and the terms of its publishers."""
+
     title: str
     root: str
-    """the folder to train on, below the user's folder"""
+    """folder to train on, below the user's folder"""
     archives: tuple[Archive, ...]
+    terms: str
+    """one sentence on permitted uses"""
     page: str = ""
-    """where a user can log in and download"""
+    """address for login and download"""
 
 
 SOURCES = {
@@ -52,6 +57,7 @@ SOURCES = {
                 "http://host.robots.ox.ac.uk/pascal/VOC/voc2012",
             ),
         ),
+        "The images of VOC come from Flickr, whose terms of use hold.",
     ),
     "ade20k": Source(
         "ADE20K (scene parsing, 150 classes)",
@@ -68,6 +74,7 @@ SOURCES = {
                 "http://data.csail.mit.edu/places/ADEchallenge",
             ),
         ),
+        "The images of ADE20K are for non-commercial research and education only.",
     ),
     "cityscapes": Source(
         "Cityscapes",
@@ -92,6 +99,7 @@ SOURCES = {
                 12_500_000_000,
             ),
         ),
+        "Cityscapes is for non-commercial purposes only (https://www.cityscapes-dataset.com/license/).",
         "https://www.cityscapes-dataset.com/downloads/",
     ),
 }

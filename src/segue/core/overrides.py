@@ -1,0 +1,70 @@
+"""Recipes as nested mappings: merged, changed by `key=value` words, compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from segue.core.errors import UserError
+
+COMMENT = re.compile(r"(^|\s)#")
+
+
+def _dotted(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """`over` wins; nested mappings are merged key by key. A value in the place of a section is refused."""
+    merged = dict(base)
+    for key, value in over.items():
+        before = merged.get(key)
+        sections = isinstance(before, Mapping) + isinstance(value, Mapping)
+        if sections == 1 and before is not None and value is not None:
+            if isinstance(before, Mapping):
+                raise UserError(f"'{_dotted(where, key)}' is a section: write '{key}: {{key: value}}'.")
+            raise UserError(f"'{_dotted(where, key)}' cannot be {before!r} and a section at once.")
+        merged[key] = merge(before, value, _dotted(where, key)) if sections == 2 else value
+    return merged
+
+
+def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
+    """Turn `optim.lr_next=0.001` words into nested mappings; values are read as YAML."""
+    nested: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not all(key.split(".")):
+            raise UserError(f"'{word}' is not understood: settings are written section.key=value.")
+        try:
+            value = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date, 2020-13-45
+            raise UserError(f"'{word}': the value is not valid YAML.") from error
+        if COMMENT.search(text) and "#" not in str(value):
+            raise UserError(f"'{word}': YAML takes '#' for a comment. Quote the value: {key}='\"{text}\"'.")
+        if key == "scenario.split":
+            value = value if isinstance(value, list | str) else text
+        nested = merge(nested, nest(key, value))
+    return nested
+
+
+def nest(key: str, value: Any) -> dict[str, Any]:
+    """`a.b` and a value as {a: {b: value}}."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return value
+
+
+def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str = "") -> list[str]:
+    """Lines `key: stored -> wanted` for everything in which two recipes differ."""
+    lines: list[str] = []
+    for key in dict.fromkeys([*stored, *wanted]):
+        path, a, b = _dotted(where, key), stored.get(key), wanted.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            lines += differences(a, b, path)
+        elif json.dumps(a) != json.dumps(b):
+            lines.append(f"{path}: {a!r} -> {b!r}")
+    return lines

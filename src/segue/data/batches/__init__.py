@@ -1,0 +1,22 @@
+"""The images of one step as batches. What a batch holds follows from (seed, step, iteration) alone.
+
+So a run may stop at any iteration and go on with the very same batches, with any number of workers and of
+processes, which share every batch among them.
+"""
+
+from segue.data.batches.batch import WHOLE, Batch, Share
+from segue.data.batches.loader import Batches
+from segue.data.batches.order import BatchPlan, MixedPlan, OrderedPlan
+from segue.data.batches.step_data import StepData, relabel
+
+__all__ = [
+    "WHOLE",
+    "Batch",
+    "BatchPlan",
+    "Batches",
+    "MixedPlan",
+    "OrderedPlan",
+    "Share",
+    "StepData",
+    "relabel",
+]

@@ -1,0 +1,105 @@
+"""Batches of a step on a device, read by workers, from any iteration on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import tee
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from segue.core.errors import UserError
+from segue.data.batches.batch import WHOLE, Batch, Share
+from segue.data.batches.order import BatchPlan, MixedPlan, OrderedPlan
+from segue.data.batches.step_data import StepData
+
+
+@dataclass(frozen=True)
+class Batches:
+    """An iterable of batches on a device; each iteration starts anew at `start`.
+
+    Of several processes each reads its `share`, in all `parts` that a batch will be split into; a batch of
+    which it has nothing is left out. Whoever may stop early closes the iterator (`contextlib.closing`).
+    """
+
+    data: StepData
+    plan: BatchPlan | MixedPlan | OrderedPlan
+    device: torch.device
+    workers: int = 0
+    start: int = 0
+    share: Share = WHOLE
+    parts: int = 1
+
+    def __iter__(self) -> Iterator[Batch]:
+        shares, again = tee(self._shares())
+        loader = DataLoader(
+            _Careful(self.data),
+            batch_sampler=(mine for _, mine in shares),
+            num_workers=self.workers,
+            collate_fn=_collate,
+            worker_init_fn=_quiet_worker,
+            pin_memory=self.device.type == "cuda",
+            generator=torch.Generator(),  # the loader draws a seed from it: the global one stays as it is
+        )
+        source = iter(loader)
+        try:
+            for images, _ in again:
+                batch = _unwrap(next(source)).to(self.device)
+                yield replace(batch, share=self.share, in_all=images)
+        finally:
+            # its workers end now: they ignore signals, so a process that exits before them waits for ever
+            del source
+
+    def _shares(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """The images of each batch: how many there are in all, and which of them are this process's."""
+        for pairs in self.plan.batches(self.start):
+            places = self.share.places(len(pairs), self.parts)
+            if mine := [pairs[place] for part in places for place in part]:
+                yield len(pairs), mine
+
+    def __len__(self) -> int:
+        """Batches of all processes."""
+        return len(self.plan) - self.start
+
+
+class _Careful(Dataset):
+    """Hands a user's error over as a value: raised in a worker, it would arrive as a traceback's text."""
+
+    def __init__(self, data: StepData) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, item: tuple[int, int]) -> tuple[Any, ...] | UserError:
+        try:
+            return self.data[item]
+        except UserError as error:
+            return error
+
+
+def _unwrap(batch: Batch | UserError) -> Batch:
+    if isinstance(batch, UserError):
+        raise batch
+    return batch
+
+
+def _collate(items: Sequence[tuple[Any, ...] | UserError]) -> Batch | UserError:
+    for item in items:
+        if isinstance(item, UserError):
+            return item
+    images, labels, keys, *salient = zip(*items, strict=True)
+    return Batch(torch.stack(images), torch.stack(labels), list(keys), *map(torch.stack, salient))
+
+
+def _quiet_worker(_: int) -> None:
+    """Signals are the main process's business: it finishes the iteration, saves, and ends its workers.
+
+    torchrun and Slurm send SIGTERM to all processes of a run.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    torch.set_num_threads(1)

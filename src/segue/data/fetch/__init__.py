@@ -1,0 +1,1 @@
+"""Getting data sets: where they come from, downloading, unpacking."""

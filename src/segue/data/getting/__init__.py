@@ -1,1 +1,0 @@
-"""Data sets from the web or from archives got by hand: downloaded, checked, unpacked."""

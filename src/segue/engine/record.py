@@ -1,0 +1,131 @@
+"""A finished step tested: its record, its pictures, and its course over the epochs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from segue.core.config import MemoryConfig, RunConfig, recipe_hash
+from segue.core.metrics import step_scores
+from segue.core.records import StepRecord, TrajectoryRecord
+from segue.core.scenario import Step
+from segue.data.memory import write_memory
+from segue.engine.data import Data
+from segue.engine.evaluate import evaluate, evaluate_by
+from segue.engine.runtime import (
+    versions,
+)
+from segue.engine.samples import choose_samples, write_inputs, write_predictions
+from segue.engine.site import Site
+from segue.methods.base import Method
+
+
+def watcher(method: Method, data: Data, step: Step, site: Site) -> Callable[[int], None]:
+    """Tests the method every few epochs of a step, by every strategy, and after the last one."""
+    config = data.config
+
+    def watch(epoch: int) -> None:
+        if epoch % config.eval.every and epoch != config.train.epochs_of(step.index):
+            return
+        site.group.share_norm(method)
+        batches = data.test_batches(step.index, site.device)
+        found = evaluate_by(method, method.strategies, batches, step.num_channels, config.train.precision)
+        confusions = {name: tuple(map(tuple, matrix.tolist())) for name, matrix in found.items()}
+        if site.group.first:
+            record = TrajectoryRecord(step.index, epoch, len(data.scenario.groups[0]), confusions)
+            record.write(site.folder)
+
+    return watch
+
+
+def record_step(method: Method, data: Data, step: Step, site: Site, outcome: dict[str, Any]) -> None:
+    """Test a finished step and write its record and its pictures."""
+    began = time.monotonic()
+    batches = data.test_batches(step.index, site.device)
+    with site.display.bar(f"{step_title(data, step)} test", len(batches.data)) as bar:
+        confusion = evaluate(method, batches, step.num_channels, data.config.train.precision, bar)
+    seconds = {"train": round(outcome["seconds"], 3), "eval": round(time.monotonic() - began, 3)}
+    if site.group.first:
+        _pictures(method, data, step, site)
+        _write_record(method, data, step, site, outcome, confusion, seconds)
+
+
+def _write_record(
+    method: Method,
+    data: Data,
+    step: Step,
+    site: Site,
+    outcome: dict[str, Any],
+    confusion: np.ndarray,
+    seconds: dict[str, float],
+) -> None:
+    config, scenario, folder = data.config, data.scenario, site.folder
+    images = {"train": len(data.train_images[step.index]), "test": len(data.test_images[step.index])}
+    if (replay := replay_of(method)) is not None:
+        images["memory"] = len(data.memory(step.index, replay.size))
+        write_memory(folder, step.index, data.memory(step.index + 1, replay.size), data.train_set.keys)
+    names = scenario.classes.names
+    parameters = list(method.model.parameters())
+    StepRecord(
+        run=folder.name,
+        method=config.method.name,
+        dataset=config.scenario.dataset,
+        step=step.index,
+        classes=scenario.channel_names(step),
+        groups=tuple(tuple(names[class_id] for class_id in group) for group in scenario.groups),
+        confusion=tuple(tuple(row) for row in confusion.tolist()),
+        policy={"mode": scenario.mode, "void": scenario.void, "future": scenario.future, **_tested(config)},
+        seed=config.train.seed,
+        versions=versions(site.device, site.group.size),
+        recipe_hash=recipe_hash(config),
+        losses=outcome["losses"],
+        seconds=seconds,
+        peak_memory=outcome["peak_memory"],
+        images=images,
+        parameters={
+            "trainable": sum(p.numel() for p in parameters if p.requires_grad),
+            "total": sum(p.numel() for p in parameters),
+        },
+        offline=scenario.offline,
+    ).write(folder)
+    scores = step_scores(confusion, len(scenario.groups[0]))
+    shown = {"old": scores.old, "new": scores.new, "all": scores.all}
+    means = ", ".join(f"{name} {100 * value:.1f}" for name, value in shown.items() if not math.isnan(value))
+    site.display.say(f"{step_title(data, step)}: mIoU {means} after {outcome['seconds']:.0f} s of training")
+
+
+def _tested(config: RunConfig) -> dict[str, str]:
+    """Which images were tested, if not simply the test images: such scores cannot stand beside others."""
+    tested = []
+    if config.scenario.hold_out:
+        tested.append(f"held-out {config.scenario.hold_out:g} of the training images")
+    if config.eval.thin > 1:
+        tested.append(f"one of every {config.eval.thin} images")
+    return {"tested": ", ".join(tested)} if tested else {}
+
+
+def replay_of(method: Method) -> MemoryConfig | None:
+    """The memory that the method asks for; one without room is none."""
+    replay = method.replay()
+    return replay if replay is not None and replay.size > 0 else None
+
+
+def step_title(data: Data, step: Step) -> str:
+    return f"{Path(data.config.method.name).stem} step {step.index}/{len(data.scenario) - 1}"
+
+
+def _pictures(method: Method, data: Data, step: Step, site: Site) -> None:
+    count = data.config.eval.samples
+    if count == 0:
+        return
+    scenario = data.scenario
+    chosen = choose_samples(scenario, data.test_present, data.test_images[-1], count)
+    batch, folder = data.sample_batch(chosen, site.device), site.folder / "samples"
+    if not (folder / "index.json").is_file():
+        write_inputs(folder, batch, scenario)
+    write_predictions(folder, method, batch, step.index)

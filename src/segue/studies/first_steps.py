@@ -1,0 +1,82 @@
+"""Which runs of a study can share a step 0, so that it is trained once."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Container, Mapping
+from pathlib import Path
+from typing import Any
+
+from segue.core import plugins
+from segue.core.config import RunConfig, as_dict
+from segue.core.errors import UserError
+from segue.core.progress import Display
+from segue.core.records import read_yaml
+from segue.engine.data import build_data
+from segue.engine.start import FirstStep, can_be_taken, first_step, has_first_step, stored_first_step
+from segue.studies.pool import Job
+
+
+class Manifests:
+    """The images of a recipe's steps; the data is read once for all recipes that mean the same images."""
+
+    def __init__(self, display: Display) -> None:
+        self.display, self.found = display, dict[str, dict[str, Any]]()
+
+    def __call__(self, recipe: RunConfig) -> dict[str, Any]:
+        plain = as_dict(recipe)
+        offline = plugins.find("method", recipe.method.name).offline
+        batches = plain["train"] | {"seed": None}  # of methods whose batches differ, each may be too small
+        key = json.dumps([plain["scenario"], plain["data"], plain["eval"], batches, offline])
+        if key not in self.found:
+            self.found[key] = build_data(recipe, self.display).manifest()
+        return self.found[key]
+
+
+def jobs_sharing_first_steps(
+    missing: Mapping[Path, RunConfig], out: Path, manifest_of: Manifests
+) -> list[Job]:
+    """Jobs for these runs, each with a run whose step 0 it can take: one under `out`, or one of the others.
+
+    Reads the data of every run, so that bad data or a bad split is said before anything is trained.
+    """
+    wanted = {place: first_step(recipe, manifest_of(recipe)) for place, recipe in missing.items()}
+    donors = runs_with_first_step(out, {recipe.method.name for recipe in missing.values()})
+    # in each folder first those that gather state: others can start from them, but not the other way round
+    folders = list(dict.fromkeys(place.parent for place in missing))
+    takers = {each.hash for each in wanted.values() if each.gathered is None}
+    gives = {place: each.gathered is not None and each.hash in takers for place, each in wanted.items()}
+    sound, jobs = functools.cache(can_be_taken), []
+    for place in sorted(missing, key=lambda x: (folders.index(x.parent), not gives[x])):
+        fitting = (
+            donor
+            for donor, theirs in donors.items()
+            if wanted[place].can_start_from(theirs) and (donor in missing or sound(donor))
+        )
+        start = next(fitting, None)
+        donors.setdefault(place, wanted[place])
+        jobs.append(Job(missing[place], place, resume=True, start=start if start != place else None))
+    return jobs
+
+
+def runs_with_first_step(out: Path, methods: Container[str]) -> dict[Path, FirstStep]:
+    """The runs under a folder that have a step 0, and what decided it.
+
+    Folders that cannot be understood are none. Method files are imported only if they are asked for anyway.
+    """
+    found: dict[Path, FirstStep] = {}
+    for folder, inside, files in os.walk(out):
+        inside.sort()
+        if "recipe.yaml" not in files:
+            continue
+        inside.clear()  # a run holds no other
+        place = Path(folder)
+        try:
+            name = str(dict(read_yaml(place / "recipe.yaml").get("method") or {}).get("name"))
+            if has_first_step(place) and (name in methods or not name.endswith(".py")):
+                found[place] = stored_first_step(place)[0]
+        except (UserError, TypeError, ValueError):
+            continue
+    return found
