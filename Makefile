@@ -4,12 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: demo test slow results bench lint format clean help
+.PHONY: demo test test-portable slow results results-check bench lint format clean help
 
 help:
 	@echo "make demo    four methods on the embedded data set, a table and a page (a few minutes)"
 	@echo "make test    the test suite (a few minutes)"
+	@echo "make test-portable  the numeric tests as on other processors: four runs"
 	@echo "make slow    the tests that train for minutes"
+	@echo "make results-check  whether the stored results are those of today's defaults"
 	@echo "make results the pages of results, from the records; runs what is missing"
 	@echo "make bench   time and memory as ratios: tables, JSON and docs/performance.md (half an hour)"
 	@echo "make lint    style and format checks"
@@ -25,10 +27,22 @@ demo: $(STAMP)
 	@$(BIN)/segue demo
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2
+
+NUMBERS := tests/losses tests/models tests/methods tests/engine tests/data
+PORTABLE := $(BIN)/python -m pytest -n 2 $(NUMBERS)
+
+test-portable: $(STAMP)
+	@echo "this processor, one thread" && $(PORTABLE)
+	@echo "this processor, two threads" && SEGUE_TEST_THREADS=2 $(PORTABLE)
+	@echo "AVX2" && ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PORTABLE)
+	@echo "no AVX" && ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PORTABLE)
 
 slow: $(STAMP)
 	@$(BIN)/python -m pytest -m slow
+
+results-check: $(STAMP)
+	@$(BIN)/python -m pytest -m results tests/test_results.py
 
 VOC256 := data.root=data/voc256 model.weights=weights/mobilenetv2_100.safetensors
 

@@ -118,7 +118,7 @@ def test_any_size_in_any_strips(size: str, rows: int, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("size", [(33, 50), (512, 512)])
 def test_large_maps_in_single_precision(size: tuple[int, int]) -> None:
-    """Sums of many pixels keep nearly all digits: near the truth, not near another sum in single precision."""
+    """Sums of many pixels keep nearly all digits: they are near the truth."""
     x, old = draw(1, CHANNELS, 32, 32, dtype=torch.float32), draw(1, OLD, 32, 32, seed=1, dtype=torch.float32)
     labels = draw_labels(1, *size)
     exact = measure(PLAIN["incremental"], x.double(), old.double(), labels)
