@@ -27,10 +27,10 @@ demo: $(STAMP)
 	@$(BIN)/segue demo
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 NUMBERS := tests/losses tests/models tests/methods tests/engine tests/data
-PORTABLE := $(BIN)/python -m pytest -n 2 $(NUMBERS)
+PORTABLE := $(BIN)/python -m pytest -n 2 --dist loadfile $(NUMBERS)
 
 test-portable: $(STAMP)
 	@echo "this processor, one thread" && $(PORTABLE)

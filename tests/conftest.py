@@ -1,5 +1,6 @@
 """Tests leave the user's cache alone, run on one thread, and hear Ctrl-C, wherever they are started from."""
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -79,6 +80,16 @@ def segue(monkeypatch, capsys, tmp_path) -> Callable[..., tuple[int, str, str]]:
         return code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture
+def prepared_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs side by side are forked from a process that has imported all, which takes seconds each time."""
+    from segue.studies import pool
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["segue.studies.pool", "torchvision"])
+    monkeypatch.setattr(pool.multiprocessing, "get_context", lambda _: context)
 
 
 @pytest.fixture

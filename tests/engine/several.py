@@ -51,13 +51,13 @@ class Several:
     server: subprocess.Popen
     home: Path
 
-    def start(self, *words: str | Path, size: int = 2) -> list[int]:
+    def start(self, *words: str | Path, size: int = 2, restarts: int = 0) -> list[int]:
         """The processes' numbers. They compute in the default type that torch has here."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         names = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
-        names |= {"TORCHELASTIC_RUN_ID": "a test", "TORCHELASTIC_RESTART_COUNT": "0"}
+        names |= {"TORCHELASTIC_RUN_ID": "a test", "TORCHELASTIC_RESTART_COUNT": str(restarts)}
         job = {"words": list(map(str, words)), "size": size, "output": str(self.home / "output")}
         job["dtype"] = str(torch.get_default_dtype()).removeprefix("torch.")
         self.server.stdin.write(json.dumps(job | {"environment": names}) + "\n")
@@ -68,8 +68,8 @@ class Several:
         """Their exit codes."""
         return [int(code) for code in self.server.stdout.readline().split()]
 
-    def run(self, *words: str | Path, size: int = 2) -> list[int]:
-        self.start(*words, size=size)
+    def run(self, *words: str | Path, size: int = 2, restarts: int = 0) -> list[int]:
+        self.start(*words, size=size, restarts=restarts)
         return self.wait()
 
     def said(self, rank: int) -> str:

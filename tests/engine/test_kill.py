@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import arguments, assert_equal_runs, checkpoints, quiet_run, recipe
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 LAUNCHER = """
 import json, os, sys

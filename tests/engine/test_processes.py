@@ -7,12 +7,12 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from several import Several, open_server, torchrun
+from several import torchrun
 from tiny_runs import (
     arguments,
     assert_equal_runs,
@@ -66,14 +66,6 @@ class Stumbles(Method):
 
 METHOD = Stumbles
 """
-
-
-@pytest.fixture(scope="module")
-def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
-    home = tmp_path_factory.mktemp("several")
-    with open_server(home) as server:
-        yield Several(server, home)
-        server.stdin.close()
 
 
 @pytest.fixture(scope="module")
@@ -174,16 +166,28 @@ def workers(agent: int) -> list[int]:
     return [int(number) for number in Path(f"/proc/{agent}/task/{agent}/children").read_text().split()]
 
 
+def test_processes_that_are_started_again_end_the_same_run(several, tmp_path):
+    """As torchrun does after a worker was killed: the same words, but the count of restarts."""
+    words = ("train.workers=0", "train.epochs=4", "eval.every=2")
+    assert several.run(*arguments("caf", tmp_path / "straight", *words)) == [0, 0], several.said(0)
+    folder = tmp_path / "killed"
+    numbers = several.start(*arguments("caf", folder, *words), "--overwrite")
+    wait_for(folder, "step0-00000003")  # where batch norm learns
+    os.kill(numbers[1], signal.SIGKILL)
+    codes = several.wait()
+    assert codes[1] == -signal.SIGKILL and codes[0] > 0, several.said(0)
+    again = several.run(*arguments("caf", folder, *words), "--overwrite", restarts=1)
+    assert again == [0, 0], several.said(0)
+    assert_equal_runs(folder, tmp_path / "straight")
+
+
+@SLOW
 @pytest.mark.precision("float32")
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes by /proc")
 @pytest.mark.parametrize(
-    "kills",
-    [
-        [("step0-00000003", 1)],  # where batch norm learns
-        pytest.param([("step0-00000005", 0), ("step1-00000002", 1), ("step1-00000004", 0)], marks=SLOW),
-    ],
+    "kills", [[("step0-00000003", 1)], [("step0-00000005", 0), ("step1-00000002", 1), ("step1-00000004", 0)]]
 )
-def test_killed_worker_is_started_again_and_the_run_ends_the_same(kills, several, tmp_path):
+def test_torchrun_starts_killed_workers_again(kills, several, tmp_path):
     words = ("train.workers=0", "train.epochs=4", "eval.every=2")
     assert several.run(*arguments("caf", tmp_path / "straight", *words)) == [0, 0], several.said(0)
     folder = tmp_path / "killed"
