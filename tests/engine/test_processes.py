@@ -225,9 +225,7 @@ def test_what_all_processes_say_is_said_once(several, one_process, tmp_path):
     assert codes[0] == 2 and several.said(0).startswith(
         "error in process 0: 2 processes cannot share the batches"
     )
-    assert "train.batch_size=3" in several.said(
-        0
-    ) and "each needs 2 at a time, for batch norm" in several.said(0)
+    assert "train.batch_size=3" in several.said(0) and "batch norm" in several.said(0)
     assert not (tmp_path / "run").exists()
     codes = several.run(*arguments("plop", one_process("plop"), *LEARNS))
     assert codes[0] == 2 and "exists. Go on with --resume" in several.said(0)
@@ -244,4 +242,4 @@ def test_error_of_one_process_ends_all(several, tmp_path):
 
 def test_other_commands_are_for_one_process(several, one_process):
     codes = several.run("report", one_process("plop"))
-    assert codes == [2, 2] and "Several processes can train, but not report" in several.said(0)
+    assert codes == [2, 2] and "not report" in several.said(0)
