@@ -15,18 +15,19 @@ from segue.studies.compare import compare_methods
 from segue.studies.tune import tune_methods
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
 WEIGHTS = "model.weights=weights/mobilenetv2_100.safetensors"
 WORDS = ["data.root=data/voc256", WEIGHTS]
 PARTS = ["scenario.hold_out=0.2", "method.params.layer_since=1"]
 """rows that share a step 0, on held-out training images"""
-VOC256 = {"15-1": ("voc256.yaml", "results-voc256"), "15-5": ("voc256-15-5.yaml", "results-15-5")}
+VOC256 = {"15-1": ("voc256.yaml", "voc256-15-1"), "15-5": ("voc256-15-5.yaml", "voc256-15-5")}
 """by split: the recipe, and how its pages are called"""
-ABLATIONS = ("results-scenes.md", "results-voc256-parts.md")
+ABLATIONS = ("scenes-ablations.md", "voc256-15-1-ablations.md")
 
 
 def ablation(page: Path) -> None:
     given = {"seeds": 3, "page": page, "console": _quiet()}
-    if page.name == "results-scenes.md":
+    if page.name == "scenes-ablations.md":
         ablate(["all"], "scenes", out=Path("results/ablations"), **given)
     else:
         given |= {"recipe": find_recipe("voc256.yaml"), "out": Path("results/voc256/ablations")}
@@ -51,7 +52,7 @@ def on_mosaics(page: Path | None = None) -> MethodTable:
     given = {"seeds": 3, "out": Path("results/mosaic"), "page": page, "console": _quiet()}
     recipe = find_recipe("voc256.yaml")
     (table,) = compare_methods(
-        ["mib", "caf"], "docs/mosaic.py", ["8-1"], words=[WEIGHTS], recipe=recipe, **given
+        ["mib", "caf"], "examples/mosaic.py", ["8-1"], words=[WEIGHTS], recipe=recipe, **given
     )
     return table
 
@@ -64,10 +65,10 @@ def tuning(split: str, page: Path) -> None:
 def assert_in_docs(page: Path) -> None:
     """The page that was made is the one in the docs, with the same charts."""
     text = page.read_text(encoding="utf-8")
-    assert text == (ROOT / "docs" / page.name).read_text(encoding="utf-8")
+    assert text == (RESULTS / page.name).read_text(encoding="utf-8")
     made, kept = (
         {path.name: texts_of_svg(path) for path in (folder / "figures").glob(f"{page.stem}-*")}
-        for folder in (page.parent, ROOT / "docs")
+        for folder in (page.parent, RESULTS)
     )
     assert made == kept and sorted(made) == sorted(re.findall(r"]\(figures/(.*?)\)", text))
 

@@ -26,11 +26,9 @@ from segue.core.records import read_run, read_yaml
 from segue.engine.data import build_data
 from segue.engine.recipe import find_recipe, resolve
 from segue.report import markdown_tables
-from segue.report.markdown import sheet_markdown
-from segue.report.methods import methods_sheet
 from segue.testing import check_method
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -40,8 +38,8 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not broken
 
 
-def test_results_in_the_readme_are_those_of_the_records() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_results_on_scenes_in_the_docs_are_those_of_the_records() -> None:
+    text = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
     block = re.search(r"<!-- results:scenes -->\n(.*?)<!-- /results:scenes -->", text, re.S)
     folders = sorted((ROOT / "results" / "scenes").iterdir(), key=lambda folder: folder.name)
     order = {name: index for index, name in enumerate(("finetune", "mib", "caf", "joint"))}
@@ -91,8 +89,8 @@ def test_pages_of_ablations_are_made_from_the_records(page: str, from_records, t
 
 
 def test_page_of_methods_is_made_from_the_records(from_records, tmp_path: Path) -> None:
-    on_scenes(tmp_path / "results-methods.md")
-    assert_in_docs(tmp_path / "results-methods.md")
+    on_scenes(tmp_path / "scenes-4-2-methods.md")
+    assert_in_docs(tmp_path / "scenes-4-2-methods.md")
 
 
 @pytest.mark.parametrize("split", VOC256)
@@ -104,22 +102,27 @@ def test_pages_of_voc256_are_made_from_the_records(split: str, from_records, tmp
 
 def test_page_of_mosaics_is_made_from_the_records(from_records, tmp_path: Path) -> None:
     """And the README has its numbers, with those of MiB with a weight that suits it better."""
-    table = on_mosaics(tmp_path / "results-mosaic.md")
-    assert_in_docs(tmp_path / "results-mosaic.md")
+    table = on_mosaics(tmp_path / "mosaic-8-1.md")
+    assert_in_docs(tmp_path / "mosaic-8-1.md")
     tried = read_run(ROOT / "results" / "mosaic" / "tried" / "mib-10")
     chosen = run_scores([step.matrix for step in tried.steps], len(tried.steps[0].groups[0])).final.all
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (said,) = [text for text in readme.split("\n\n") if "results-mosaic.md" in text]
+    (said,) = [text for text in readme.split("\n\n") if "mosaic-8-1.md" in text]
     for value in (table.ours("caf")[2].mean, table.ours("mib")[2].mean, 100 * chosen):
         assert f"{value:.1f}" in said
 
 
-def test_seeds_of_voc256_in_the_readme_are_those_of_the_records(from_records) -> None:
+def test_results_in_the_readme_are_those_of_the_records(from_records) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     block = re.search(r"<!-- results:voc256 -->\n(.*?)<!-- /results:voc256 -->", text, re.S)
-    tables = [on_voc(split, "mib,caf") for split in VOC256]
-    shown = "\n\n".join(sheet_markdown(methods_sheet(table)).strip() for table in tables)
-    assert block is not None and block[1].strip() == shown
+    methods = ("finetune", "mib", "caf", "joint")
+    tables = [on_voc(split, ",".join(methods)) for split in VOC256]
+    heads = [f"{split} {mean}" for split in VOC256 for mean in ("old", "new", "all")]
+    lines = [f"| method | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
+    for name in methods:
+        cells = [f"{score.mean:.1f} ± {score.std:.1f}" for table in tables for score in table.ours(name)[:3]]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    assert block is not None and block[1].strip() == "\n".join(lines)
 
 
 @pytest.mark.parametrize("split", VOC256)
@@ -147,7 +150,7 @@ def test_recipes_of_voc256_have_one_protocol() -> None:
 
 def test_data_set_in_the_docs_is_one() -> None:
     words = ["data.train=40", "data.test=20", "data.size=48"]
-    config = resolve("mib", str(ROOT / "docs" / "mosaic.py"), "8-1", overrides=words)
+    config = resolve("mib", str(ROOT / "examples" / "mosaic.py"), "8-1", overrides=words)
     data = build_data(config, Display(quiet=True))
     assert len(data.scenario) == 5 and data.scenario.classes.background is None
     again, other = data.train_set.read(3), data.test_set.read(3)
@@ -168,7 +171,7 @@ def test_method_in_the_docs_keeps_the_contract(tmp_path: Path) -> None:
 
 def test_the_data_set_that_the_docs_show(segue, tmp_path) -> None:
     """It can be checked, looked at and trained on, from a file of its own."""
-    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "own-data.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
     (tmp_path / "mine.py").write_text(code, encoding="utf-8")
     for part, count in {"train": 12, "test": 3}.items():
@@ -191,7 +194,7 @@ def test_the_data_set_that_the_docs_show(segue, tmp_path) -> None:
 
 
 def test_cost_of_reading_in_the_docs_is_that_of_the_record() -> None:
-    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "own-data.md").read_text(encoding="utf-8")
     block = re.search(r"<!-- bench:data -->\n(.*?)<!-- /bench:data -->", text, re.S)
     record = json.loads((ROOT / "results" / "bench-data.json").read_text())
     assert record["images"] == 20210

@@ -5,6 +5,7 @@ Three small steps on random pictures, about a second. A broken promise is an Ass
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from segue.core import plugins
 from segue.core.classes import IGNORE, ClassTable
 from segue.core.config import MemoryConfig, ModelConfig, OptimConfig, TrainConfig, validate
+from segue.core.declaration import Start
 from segue.core.overrides import merge
 from segue.core.scenario import Scenario, Step, make_scenario
 from segue.data.batches import Batch
@@ -33,6 +35,7 @@ def check_method(method: str | type[Method], params: dict[str, Any] | None = Non
     """Check every promise of a method; `params` are its settings."""
     kind = plugins.find("method", method) if isinstance(method, str) else method
     bench = Bench(kind, params or {})
+    check_declarations(bench)
     check_losses(bench)
     check_teacher(bench)
     check_predictions(bench)
@@ -88,6 +91,17 @@ class Bench:
         if label is not None:
             labels = torch.full_like(labels, label)
         return Batch(images, labels, [f"{seed}-{i}" for i in range(4)])
+
+
+def check_declarations(bench: Bench) -> None:
+    """What is read before a method is built."""
+    start = bench.kind.start(bench.params)
+    assert isinstance(start, Start), f"start() gives {start!r}, no Start"
+    json.dumps([start.model, start.gathered])  # they are compared with those of other runs
+    saliency = getattr(bench.params, "saliency", None)
+    assert saliency is None or isinstance(saliency, str), (
+        f"the setting 'saliency' names a folder of maps; it is {saliency!r}"
+    )
 
 
 def check_losses(bench: Bench) -> None:
@@ -150,15 +164,16 @@ def check_predictions(bench: Bench) -> None:
         images = bench.batch(step, 1).images
         with torch.inference_mode():
             plain, maps = method.predict(images), method.attention_maps(images)
-            by_strategy = method.predict_by(images, method.strategies)
+            by_strategy = {name: predict(images) for name, predict in method.predictors().items()}
             deployed = method.deployed()(images).logits
         expected = (4, step.num_channels, 32, 32)
-        assert tuple(by_strategy) == method.strategies, "predict_by() does not answer every strategy"
+        assert by_strategy, "predictors() names no strategy"
+        usual = next(iter(by_strategy))
         for name, logits in {"predict()": plain, **by_strategy}.items():
             assert logits.shape == expected, f"{name} gives {tuple(logits.shape)}, expected {expected}"
             assert torch.isfinite(logits).all(), f"{name} gives NaN or infinity"
-        assert torch.allclose(plain, by_strategy[method.strategies[0]], rtol=ROUNDING, atol=ROUNDING), (
-            f"predict() differs from its strategy '{method.strategies[0]}'"
+        assert torch.allclose(plain, by_strategy[usual], rtol=ROUNDING, atol=ROUNDING), (
+            f"predict() differs from the first of predictors(), '{usual}'"
         )
         resized = torch.nn.functional.interpolate(deployed, size=images.shape[-2:], mode="bilinear")
         assert torch.allclose(plain, resized, rtol=ROUNDING, atol=ROUNDING), (
@@ -180,11 +195,12 @@ def check_poor_batches(bench: Bench) -> None:
 
 
 def check_replay(bench: Bench) -> None:
-    """A method that shows old images again takes labels of every class so far."""
-    method = bench.method()
-    if (replay := method.replay()) is None:
+    """A method with a memory of images takes labels of every class so far."""
+    if not hasattr(bench.params, "memory"):
         return
-    assert isinstance(replay, MemoryConfig), f"replay() gives {replay!r}, no MemoryConfig"
+    memory = bench.params.memory
+    assert isinstance(memory, MemoryConfig), f"the setting 'memory' is {memory!r}, no MemoryConfig"
+    method = bench.method()
     for step in bench.scenario:
         session = bench.begin(method, step)
         _check_finite(session, bench.batch(step, 3, split="test"), f"with old labels at step {step.index}")

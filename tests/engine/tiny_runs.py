@@ -16,7 +16,7 @@ from segue.core.progress import Display
 from segue.core.records import RunRecord
 from segue.engine import train
 from segue.engine.checkpoint import CheckpointStore, load_tree
-from segue.engine.folder import LAUNCH_FILE
+from segue.engine.own_files import LAUNCH_FILE
 from segue.engine.recipe import resolve
 from segue.engine.run import run
 from segue.engine.train import Interrupted
@@ -53,9 +53,6 @@ class Dropout(Method):
     '''Draws from the global generator, and only while it is in training mode.'''
     Config = Config
     about = About("dropout", "a test", 2020)
-
-    def begin_step(self, ctx):
-        pass
 
     def losses(self, batch):
         logits = torch.nn.functional.dropout(self.model(batch.images).logits, 0.3, self.training)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 from PIL.PngImagePlugin import PngInfo
 
 from segue.core.errors import UserError
@@ -129,6 +129,20 @@ def test_broken_picture_is_named(make_run):
     (run.folder / "samples" / "1" / "step0.png").write_bytes(b"no picture")
     with pytest.raises(UserError, match=r"step0\.png is not a readable picture"):
         render([run])
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\n"
+
+
+def test_pictures_are_opened_as_png_alone(make_run, monkeypatch):
+    """PIL starts Ghostscript for EPS, whatever the file is called."""
+    started = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *a, **k: started.append(a))
+    run = make_run("caf", keys=KEYS)
+    (run.folder / "samples" / "0" / "input.png").write_bytes(EPS)
+    with pytest.raises(UserError, match=r"input\.png is not a readable picture"):
+        render([run])
+    assert started == []
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"samples": [3]}'])

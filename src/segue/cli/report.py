@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from segue.cli.options import (
+    out_option,
     print_tables,
     tell,
 )
@@ -17,8 +18,7 @@ from segue.core.errors import UserError
 def command(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders to compare.")],
     out: Annotated[
-        Path,
-        typer.Option("--out", help="File to write: .html, .md, .csv, .json; curves alone: .pdf, .svg, .png."),
+        Path, out_option("File to write: .html, .md, .csv, .json; curves alone: .pdf, .svg, .png.")
     ] = Path("report.html"),
 ) -> None:
     """Compare runs: tables here, and one self-contained HTML page with curves and pictures."""

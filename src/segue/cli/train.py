@@ -16,6 +16,7 @@ from segue.cli.options import (
     SplitOption,
     Target,
     Words,
+    out_option,
     print_tables,
     resolve_target,
     tell,
@@ -33,7 +34,7 @@ def command(
     seed: Seed = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Run folder; runs/METHOD-DATASET-SPLIT-MODE-SEED if not given."),
+        out_option("Run folder; runs/METHOD-DATASET-SPLIT-MODE-SEED if not given."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where a run with this recipe stopped.")
@@ -53,11 +54,12 @@ def command(
 
     segue train caf --on voc --split 15-5 --mode overlapped data.root=FOLDER
     """
+    config, folder = resolve_target(target, on, split, mode, seed, with_manifest(words, manifest))
+
     from segue.core.progress import Display
     from segue.engine.folder import default_folder
-    from segue.engine.run import run
+    from segue.engine.run import run  # torch: not before the recipe is known to be sound
 
-    config, folder = resolve_target(target, on, split, mode, seed, with_manifest(words, manifest))
     folder = out or folder or default_folder(config)
     record = run(config, folder, resume, overwrite, device, Display(), start)
     if record is not None:

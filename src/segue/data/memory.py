@@ -68,7 +68,8 @@ def choose_memory(
 def write_memory(folder: Path, step: int, memory: Sequence[Exemplar], keys: Sequence[str]) -> None:
     """Store the memory after a step as references: image keys and the steps whose labels they have."""
     images = [{"key": keys[exemplar.image], "step": exemplar.step} for exemplar in memory]
-    write_json(folder / "memory" / f"{step}.json", {"format": MEMORY_FORMAT, "step": step, "images": images})
+    document = {"format": MEMORY_FORMAT, "step": step, "images": images}
+    write_json(folder / "memory" / f"{step}.json", document, folder)
 
 
 def _shown(exemplar: Exemplar, steps: Sequence[Step], present: np.ndarray) -> list[int]:

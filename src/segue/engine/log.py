@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from segue.core.errors import UserError
+from segue.core.records import append_file
 
 
 class LossMeter:
@@ -65,7 +66,7 @@ class LossLog:
     def __init__(self, path: Path, keep_bytes: int = 0) -> None:
         self.path = path
         try:
-            self._file = open(path, "ab")  # noqa: SIM115 (open as long as the run)
+            self._file = append_file(path, path.parent)
             self._file.truncate(min(keep_bytes, self._file.tell()))  # never longer: that would append zeros
         except OSError as error:
             raise UserError(f"Cannot write {path}: {error.strerror}.") from error

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from segue.core.config import MemoryConfig, RunConfig, recipe_hash
+from segue.core.config import RunConfig, recipe_hash
+from segue.core.declaration import replay_memory
 from segue.core.metrics import step_scores
 from segue.core.records import StepRecord, TrajectoryRecord
 from segue.core.scenario import Step
@@ -34,7 +35,8 @@ def watcher(method: Method, data: Data, step: Step, site: Site) -> Callable[[int
             return
         site.group.share_norm(method)
         batches = data.test_batches(step.index, site.device)
-        found = evaluate_by(method, method.strategies, batches, step.num_channels, config.train.precision)
+        strategies = tuple(method.predictors())
+        found = evaluate_by(method, strategies, batches, step.num_channels, config.train.precision)
         confusions = {name: tuple(map(tuple, matrix.tolist())) for name, matrix in found.items()}
         if site.group.first:
             record = TrajectoryRecord(step.index, epoch, len(data.scenario.groups[0]), confusions)
@@ -66,7 +68,7 @@ def _write_record(
 ) -> None:
     config, scenario, folder = data.config, data.scenario, site.folder
     images = {"train": len(data.train_images[step.index]), "test": len(data.test_images[step.index])}
-    if (replay := replay_of(method)) is not None:
+    if (replay := replay_memory(config.method.params)) is not None:
         images["memory"] = len(data.memory(step.index, replay.size))
         write_memory(folder, step.index, data.memory(step.index + 1, replay.size), data.train_set.keys)
     names = scenario.classes.names
@@ -107,12 +109,6 @@ def _tested(config: RunConfig) -> dict[str, str]:
     if config.eval.thin > 1:
         tested.append(f"one of every {config.eval.thin} images")
     return {"tested": ", ".join(tested)} if tested else {}
-
-
-def replay_of(method: Method) -> MemoryConfig | None:
-    """The memory that the method asks for; one without room is none."""
-    replay = method.replay()
-    return replay if replay is not None and replay.size > 0 else None
 
 
 def step_title(data: Data, step: Step) -> str:

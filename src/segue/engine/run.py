@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from segue.core.config import RunConfig
+from segue.core.declaration import replay_memory, saliency_folder
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.records import RunRecord, read_record, read_run
@@ -21,15 +22,15 @@ from segue.engine.data import Data, build_data
 from segue.engine.folder import (
     after_restart,
     check_folder,
-    clear_folder,
     identity,
     locked,
     note_launch,
     open_folder,
 )
 from segue.engine.log import LossLog
+from segue.engine.own_files import clear_folder
 from segue.engine.processes import Group, joined
-from segue.engine.record import record_step, replay_of, step_title, watcher
+from segue.engine.record import record_step, step_title, watcher
 from segue.engine.runtime import (
     autocast,
     derive_seed,
@@ -59,7 +60,7 @@ def run(
     """
     with joined(device) as group:
         display = (display or Display()) if group.first else Display(quiet=True)
-        folder = Path(folder)
+        folder = _named(folder)
         site = Site(folder, CheckpointStore(folder, identity(config)), group, display)
         if group.first:
             resume, overwrite = after_restart(folder, resume, overwrite)
@@ -70,8 +71,8 @@ def run(
             data = build_data(config, display, group, point.finished_step + 1)
         with group.node_first():
             method = build_method(config, group.device, initial_weights=point.at_start)
-        if (maps := method.saliency()) is not None:
-            data = data.with_saliency(Path(maps).expanduser())
+        if (maps := saliency_folder(config.method.params)) is not None:
+            data = data.with_saliency(maps)
         manifest = _same_manifest(data, group)
         if start is not None:
             point = _from_start(start, config, manifest, site, point)
@@ -90,6 +91,12 @@ def run(
             _check_records(folder, point.finished_step)
             _run_steps(method, data, site, point)
         return read_run(folder)
+
+
+def _named(folder: str | Path) -> Path:
+    if not str(folder):
+        raise UserError("The run folder has no name: an empty one would be the current folder.")
+    return Path(folder)
 
 
 def _resume_point(site: Site, resume: bool, overwrite: bool) -> ResumePoint:
@@ -181,7 +188,7 @@ def _train(
     session.weights = weights_content(config) if step.first else None
     if inside is not None:
         session.load_state_dict(inside)
-    batches = data.train_batches(step.index, device, session.iteration, replay_of(method))
+    batches = data.train_batches(step.index, device, session.iteration, replay_memory(config.method.params))
     watch = watcher(method, data, step, site) if config.eval.every else None
     with site.display.bar(step_title(data, step), len(batches.plan)) as bar:
         bar.update(session.iteration)

@@ -16,11 +16,12 @@ from pydantic import Field
 from torch import Tensor
 
 from segue.core.config import MemoryConfig
+from segue.core.declaration import About, Start
 from segue.data.batches import Batch
 from segue.losses import cross_entropy
 from segue.losses.pixel import IGNORE, class_balance
 from segue.losses.pseudo import most_likely
-from segue.methods.base import About, Method, StepContext
+from segue.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -34,26 +35,19 @@ class Config:
 
 class IncSeg(Method):
     Config = Config
-    about = About("EM framework (re-derived)", "Yan et al., ACM MM", 2021, keeps="teacher, memory (optional)")
-    later = ("confidence", "memory")
+    about = About("EM framework (re-derived)", "Yan et al., ACM MM", 2021, keeps="teacher")
     uses_teacher = True
     balanced_init = True
 
     @classmethod
-    def keeps(cls, config: Config) -> str:
-        return f"teacher, {config.memory.kept}" if config.memory.kept else "teacher"
-
-    def replay(self) -> MemoryConfig:
-        return self.config.memory
-
-    def begin_step(self, ctx: StepContext) -> None:
-        self.num_channels = ctx.step.num_channels
+    def start(cls, config: Config) -> Start:
+        return Start({"balance": config.balance})
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         logits, labels = self.model(batch.images).logits, batch.labels
         if self.teacher is not None:
             labels = self.relabelled(batch)
-        weights = class_balance(labels, self.num_channels, self.config.balance)
+        weights = class_balance(labels, self.step.num_channels, self.config.balance)
         return {"ce": cross_entropy(logits, labels, weights)}
 
     def relabelled(self, batch: Batch) -> Tensor:

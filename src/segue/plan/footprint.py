@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from segue.core.config import RunConfig, TrainConfig
+from segue.core.declaration import saliency_folder
 from segue.core.scenario import Scenario, Step
 from segue.data.batches import Batch
 from segue.engine.build import build_method
@@ -23,7 +24,7 @@ from segue.plan.dry_run import DryRun
 from segue.plan.needs import Footprint
 
 PIXELS = 2**16
-"""of the smaller batch at least: with fewer, what every iteration needs would hide what an image needs"""
+"""smallest number of pixels in a batch; below it the fixed cost of an iteration hides the cost of an image"""
 DRAWS = 2
 """iterations with other random numbers: a method may do a thing in a share of them"""
 
@@ -93,7 +94,7 @@ def made_up_batch(method: Method, step: Step, images: int, config: RunConfig, de
     new = torch.randint(step.num_channels - len(step.new), step.num_channels, (images, crop, crop),
                         generator=generator)  # fmt: skip
     labels = torch.where(pixels[:, 0] < 128, new, 0)
-    salient = labels > 0 if method.saliency() is not None else None
+    salient = labels > 0 if saliency_folder(method.config) is not None else None
     return Batch(pixels, labels, [str(i) for i in range(images)], salient).to(device)
 
 

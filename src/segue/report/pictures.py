@@ -23,7 +23,7 @@ from segue.core.palette import distinct_colours, flat_palette
 from segue.report.comparison import Comparison, Entry
 
 MAX_SIDE = 256
-"""of a stored picture: twice what the page shows, for dense screens"""
+"""longest side of a stored picture: twice what the page shows, for dense screens"""
 MAX_COLUMNS = 6
 """steps per row; of a longer split some are left out, never the first and the last"""
 
@@ -34,7 +34,7 @@ class Picture:
     coarse: bool
     """few pixels: enlarged in blocks and not smoothed"""
     text: str
-    """what it shows, for those who cannot see it"""
+    """alternative text"""
     note: str = ""
     """shown below it"""
 
@@ -44,7 +44,7 @@ class PictureRow:
     label: str
     cells: tuple[Picture | None, ...]
     kind: str = ""
-    """which maps over the input, instead of predictions"""
+    """name of the maps that the row shows instead of predictions"""
 
 
 @dataclass(frozen=True)
@@ -168,10 +168,10 @@ def _open(path: Path, mode: str | None) -> Image.Image | None:
     if not path.is_file():
         return None
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=("PNG",)) as image:  # PIL's other decoders may start programs
             image.load()
-    except (OSError, SyntaxError) as error:
-        raise UserError(f"{path} is not a readable picture: {error}.") from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError(f"{path} is not a readable picture (PNG): {error}.") from error
     if mode is None and image.mode not in ("P", "L"):
         raise UserError(f"{path} should hold one label per pixel (mode P), but its mode is {image.mode}.")
     peak = image.info.get("peak")

@@ -103,7 +103,7 @@ def row_recipe(
     config = complete(asked)
     if not row.times:
         return config
-    params = {name: config.method.params[name] * factor for name, factor in row.times.items()}
+    params = {name: getattr(config.method.params, name) * factor for name, factor in row.times.items()}
     return complete(merge(asked, {"method": {"params": params}}))
 
 
@@ -121,5 +121,5 @@ def _chosen(names: Sequence[str]) -> dict[str, Path]:
 
 def _setting_name(config: RunConfig) -> str:
     """Runs of one setting and variant lie together."""
-    variant = config.method.params["variant"]
+    variant = config.method.params.variant
     return plain_name([setting_text(config), *([] if variant == "segue" else [variant])])

@@ -55,9 +55,8 @@ def _check_images(done: Mapping[Path, RunConfig], manifest_of: Manifests, read_a
     """Finished runs, too, have to be of the images that are meant now; not where only records are kept."""
     for place, recipe in done.items():
         before = read_yaml(place / "recipe.yaml").get("data", {}).get("root")
-        moved = (
-            before is not None and Path(before).resolve() != Path(recipe.data.get("root", before)).resolve()
-        )
+        root = getattr(recipe.data, "root", before)
+        moved = before is not None and Path(before).resolve() != Path(root).resolve()
         if (read_anyway or moved) and (place / "scenario.json").is_file():
             try:
                 check_images(place, manifest_of(recipe))
