@@ -28,17 +28,19 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	@$(BIN)/segue demo
 
+TWO := -n 2 --dist loadfile
+
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest $(TWO)
 
 NUMBERS := tests/losses tests/models tests/methods tests/engine tests/data
-PORTABLE := $(BIN)/python -m pytest -n 2 --dist loadfile $(NUMBERS)
+PORTABLE := $(BIN)/python -m pytest $(NUMBERS)
 
 test-portable: $(STAMP)
-	@echo "this processor, one thread" && $(PORTABLE)
+	@echo "this processor, one thread" && $(PORTABLE) $(TWO)
 	@echo "this processor, two threads" && SEGUE_TEST_THREADS=2 $(PORTABLE)
-	@echo "AVX2" && ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PORTABLE)
-	@echo "no AVX" && ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PORTABLE)
+	@echo "AVX2" && ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PORTABLE) $(TWO)
+	@echo "no AVX" && ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PORTABLE) $(TWO)
 
 slow: $(STAMP)
 	@$(BIN)/python -m pytest -m slow
