@@ -27,6 +27,8 @@ MODEL = ModelConfig(backbone="tiny", head="tiny", output_stride=8)
 OPTIM = OptimConfig(lr_first=0.01, lr_next=0.01)
 TRAIN = TrainConfig(batch_size=4, crop=32)
 CPU = torch.device("cpu")
+ROUNDING = 1e-4
+"""of logits in single precision, between two ways through a network"""
 
 
 def check_method(method: str | type[Method], params: dict[str, Any] | None = None) -> None:
@@ -140,7 +142,7 @@ def check_teacher(bench: Bench) -> None:
             kept = torch.nn.functional.interpolate(
                 method.teacher(images).logits, size=images.shape[-2:], mode="bilinear"
             )
-            assert torch.allclose(kept, expected, atol=1e-5), (
+            assert torch.allclose(kept, expected, rtol=ROUNDING, atol=ROUNDING), (
                 "the teacher is not the model of the step before"
             )
         assert not any(name.startswith("teacher") for name in method.state_dict()), (
@@ -167,11 +169,13 @@ def check_predictions(bench: Bench) -> None:
         for name, logits in {"predict()": plain, **by_strategy}.items():
             assert logits.shape == expected, f"{name} gives {tuple(logits.shape)}, expected {expected}"
             assert torch.isfinite(logits).all(), f"{name} gives NaN or infinity"
-        assert torch.allclose(plain, by_strategy[usual], atol=1e-5), (
+        assert torch.allclose(plain, by_strategy[usual], rtol=ROUNDING, atol=ROUNDING), (
             f"predict() differs from the first of predictors(), '{usual}'"
         )
         resized = torch.nn.functional.interpolate(deployed, size=images.shape[-2:], mode="bilinear")
-        assert torch.allclose(plain, resized, atol=1e-5), "the deployed model predicts something else"
+        assert torch.allclose(plain, resized, rtol=ROUNDING, atol=ROUNDING), (
+            "the deployed model predicts something else"
+        )
         for name, values in maps.items():
             assert values.dim() == 3 and len(values) == 4, f"the map '{name}' is not B x h x w"
             assert torch.isfinite(values).all(), f"the map '{name}' has NaN or infinity"

@@ -52,7 +52,7 @@ def test_exported_model_predicts_what_the_run_does(method, step, finished, tmp_p
         assert logits.shape == (3, len(classes), 5, 6), "at the model's stride"
         logits = torch.nn.functional.interpolate(logits, size=(40, 48), mode="bilinear")
         expected = whole.predict(images)
-    assert torch.allclose(logits, expected, atol=1e-5) and expected.std() > 1e-3
+    assert (logits - expected).abs().max() <= 1e-4 * expected.abs().max() and expected.std() > 1e-3
 
 
 def test_exported_model_lacks_the_old_branch_and_the_fusion(finished, tmp_path, command):

@@ -27,7 +27,7 @@ def test_tables_and_words(narrow) -> None:
         assert name in names
     for name in ("checkpoint inside a step", "records, manifest, log", "exported model", "t4", "h100"):
         assert name in names
-    assert "10,582 voc as published, not found here; divided among the steps" in text
+    assert "10,582 voc as published" in text
     assert "30% utilisation" in text and "Reading images, testing" in text and "TF32" in text
 
 

@@ -176,7 +176,7 @@ def test_finished_runs_of_other_data_are_refused(segue, tmp_path):
     assert segue(*words, "finetune", f"data.root={one}")[0] == 0
     for methods in ("finetune", "finetune,mib"):
         code, _, error = segue(*words, methods, f"data.root={other}")
-        assert code == 2 and "finetune-s0 was started on other images: step 0 had 8 and now has 10" in error
+        assert code == 2 and "step 0 had 8 and now has 10" in error
         assert "name another folder with --out" in error and segue.runs == []
     moved = one.rename(tmp_path / "moved")
     assert segue(*words, "finetune", f"data.root={moved}")[0] == 0 and segue.runs == [], "the same images"
@@ -194,7 +194,7 @@ def test_methods_are_tested_on_the_same_images(segue, tmp_path, planned):
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("methods: {mib: {eval.thin: 3, eval.samples: 1}}")
     code, _, error = segue(*HERE, recipe, "--methods", "finetune,mib", "--out", tmp_path / "out")
-    assert code == 2 and "cannot stand in one table: eval.thin: 1 -> 3." in error and planned == []
+    assert code == 2 and "eval.thin: 1 -> 3" in error and planned == []
 
 
 def test_shipped_recipe_runs_on_a_folder_of_ones_own(segue, tmp_path):

@@ -150,7 +150,7 @@ def test_a_comparison_trains_it_once(segue, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.fixture
-def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_cores(monkeypatch: pytest.MonkeyPatch, prepared_processes: None) -> None:
     monkeypatch.setattr(grid, "available_cores", lambda: 2)
 
 
@@ -175,7 +175,9 @@ def failing_donor(tmp_path: Path) -> list[Job]:
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_if_it_fails_the_others_train_it_themselves(cores: int, tmp_path: Path, monkeypatch) -> None:
+def test_if_it_fails_the_others_train_it_themselves(
+    cores: int, tmp_path: Path, monkeypatch, prepared_processes: None
+) -> None:
     monkeypatch.setattr(grid, "available_cores", lambda: cores)
     with pytest.raises(UserError, match=r"^bad: There is no backbone 'resnet1'"):
         run_all(failing_donor(tmp_path), "cpu", QUIET, keep_going=True)

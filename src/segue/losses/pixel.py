@@ -164,7 +164,7 @@ def class_balance(labels_BHW: Tensor, num_channels: int, exponent: float) -> Ten
     """
     rows_N = labels_BHW.masked_fill(labels_BHW == IGNORE, num_channels).flatten().long()
     counts_K = rows_N.new_zeros(num_channels + 1).index_add(0, rows_N, torch.ones_like(rows_N))[:num_channels]
-    weights_K = counts_K.clamp_min(1).float() ** -exponent
+    weights_K = counts_K.clamp_min(1).to(torch.get_default_dtype()) ** -exponent
     return weights_K * (counts_K.sum() / (counts_K * weights_K).sum().clamp_min(1.0))
 
 
