@@ -80,7 +80,7 @@ def equal(a: Batch, b: Batch) -> bool:
 @pytest.mark.parametrize("mode", ["overlapped", "sequential"])
 def test_exemplars_have_the_labels_of_their_own_step(mode: str) -> None:
     data = tiny_data(f"scenario.mode={mode}")
-    memory = data.memory(2, 10)
+    memory = data.exemplars(2, 10)
     assert {exemplar.step for exemplar in memory} == {0, 1} and len(memory) == 10
     step_data = data.train_batches(2, CPU, replay=MemoryConfig(10)).data
     step_data.transform = for_testing(32)
@@ -112,16 +112,16 @@ def test_batches_without_memory_are_as_ever() -> None:
         plain = data.train_batches(step, CPU)
         for replay in replays:
             other = data.train_batches(step, CPU, replay=replay)
-            assert other.plan == plain.plan and len(other.data) == len(plain.data)
+            assert other.order == plain.order and len(other.data) == len(plain.data)
             assert all(equal(a, b) for a, b in zip(plain, other, strict=True))
-    assert data.train_batches(1, CPU, replay=MemoryConfig(9)).plan != data.train_batches(1, CPU).plan
+    assert data.train_batches(1, CPU, replay=MemoryConfig(9)).order != data.train_batches(1, CPU).order
 
 
 def test_memory_follows_from_the_seed() -> None:
     data = tiny_data()
-    assert data.memory(0, 6) == () and data.memory(2, 0) == ()
-    assert data.memory(3, 6) == tiny_data().memory(3, 6)
-    assert data.memory(1, 6) != tiny_data("train.seed=43").memory(1, 6)
+    assert data.exemplars(0, 6) == () and data.exemplars(2, 0) == ()
+    assert data.exemplars(3, 6) == tiny_data().exemplars(3, 6)
+    assert data.exemplars(1, 6) != tiny_data("train.seed=43").exemplars(1, 6)
 
 
 def test_one_pass_shows_the_step_alone() -> None:
@@ -186,8 +186,8 @@ def test_stopped_inside_steps_with_memory(method: str, tmp_path: Path) -> None:
     config = with_memory(method)
     quiet_run(config, tmp_path / "straight")
     folder, data = tmp_path / "stopped", tiny_data()
-    first = len(data.train_batches(0, CPU).plan)
-    second = data.train_batches(1, CPU, replay=MemoryConfig(6, 0.25)).plan
+    first = len(data.train_batches(0, CPU).order)
+    second = data.train_batches(1, CPU, replay=MemoryConfig(6, 0.25)).order
     inside = second.per_epoch + 1  # in the middle of an epoch and of a pass over the memory
     assert inside < len(second)
     run_until(config, folder, first + inside)

@@ -233,7 +233,7 @@ def test_manifest_is_heeded(segue, folder, tmp_path) -> None:
 
 def test_what_stops_training_is_an_error_here_too(segue, folder) -> None:
     code, text, _ = segue("data", "check", *words(folder, "train.accumulate=24"))
-    assert code == 1 and "error: train.accumulate=24 leaves a part of one image" in text
+    assert code == 1 and "error: train.accumulate=24 leaves a micro-batch of one image" in text
     code, text, _ = segue(
         "data", "check", *words(folder)[4:], "--on", "folder", "--split", "cat/dog", "--mode", "disjoint"
     )

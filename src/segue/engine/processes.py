@@ -1,4 +1,4 @@
-"""A run by several processes, as torchrun starts them: each has its share of every batch, the first writes.
+"""A run by several processes, as torchrun starts them: each has its slice of every batch, the first writes.
 
 All hold the same weights. Gradients are averaged by DistributedDataParallel; what decides the course of a run
 (where it goes on, when it stops) is agreed upon here. Small things go through the CPU (Gloo) on GPUs too, so
@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from segue.core.errors import UserError
 from segue.core.launch import Launch, this_launch
-from segue.data.batches import Share
+from segue.data.batches import RankSlice
 from segue.engine.checkpoint import put_together, take_apart
 from segue.engine.runtime import pick_device
 
@@ -58,8 +58,8 @@ class Group:
         return self.rank == 0
 
     @property
-    def share(self) -> Share:
-        return Share(self.rank, self.size)
+    def rank_slice(self) -> RankSlice:
+        return RankSlice(self.rank, self.size)
 
     @property
     def syncs_norm(self) -> bool:

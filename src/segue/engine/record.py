@@ -14,7 +14,7 @@ from segue.core.config import MemoryConfig, RunConfig, recipe_hash
 from segue.core.metrics import step_scores
 from segue.core.records import StepRecord, TrajectoryRecord
 from segue.core.scenario import Step
-from segue.data.memory import write_memory
+from segue.data.exemplars import write_exemplars
 from segue.engine.data import Data
 from segue.engine.evaluate import evaluate, evaluate_by
 from segue.engine.runtime import (
@@ -67,8 +67,9 @@ def _write_record(
     config, scenario, folder = data.config, data.scenario, site.folder
     images = {"train": len(data.train_images[step.index]), "test": len(data.test_images[step.index])}
     if (replay := replay_of(method)) is not None:
-        images["memory"] = len(data.memory(step.index, replay.size))
-        write_memory(folder, step.index, data.memory(step.index + 1, replay.size), data.train_set.keys)
+        images["memory"] = len(data.exemplars(step.index, replay.size))
+        kept = data.exemplars(step.index + 1, replay.size)
+        write_exemplars(folder, step.index, kept, data.train_set.keys)
     names = scenario.classes.names
     parameters = list(method.model.parameters())
     StepRecord(

@@ -183,7 +183,7 @@ def _train(
         session.load_state_dict(inside)
     batches = data.train_batches(step.index, device, session.iteration, replay_of(method))
     watch = watcher(method, data, step, site) if config.eval.every else None
-    with site.display.bar(step_title(data, step), len(batches.plan)) as bar:
+    with site.display.bar(step_title(data, step), len(batches.order)) as bar:
         bar.update(session.iteration)
         losses = train_step(session, step, batches, config.optim, config.train, log, site.store, bar, watch)
     group.share_norm(method)

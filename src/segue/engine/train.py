@@ -116,7 +116,7 @@ def train_step(
     `after_epoch` may look at the method (not change it); its time is not counted. All processes do the same,
     but the first alone has a log and saves.
     """
-    group, total, per_epoch = session.group, len(batches.plan), batches.plan.per_epoch
+    group, total, per_epoch = session.group, len(batches.order), batches.order.per_epoch
     began = saved = time.monotonic()
     spent, images = session.seconds, 0
     session.method.train()
@@ -128,7 +128,7 @@ def train_step(
                     numbers = config.seed, step.index, session.iteration, group.rank
                     seed_iteration(session.device, derive_seed(*numbers))
                 session.count(update(session, batch, optim.clip, config), per_epoch)
-                images += batch.total
+                images += batch.global_size
                 now = time.monotonic()
                 session.seconds = spent + now - began
                 if bar.due:
@@ -154,23 +154,23 @@ def train_step(
 
 
 def update(session: Session, batch: Batch, clip: float | None, config: TrainConfig) -> dict[str, Tensor]:
-    """One optimiser update; returns the loss terms, averaged over the parts of the batch.
+    """One optimiser update; returns the loss terms, averaged over the global batch.
 
-    Each part's gradients are averaged over the processes, weighted by what each has of the whole batch.
+    The gradients of each micro-batch are averaged over the processes, weighted by what each has of the batch.
     """
     terms: dict[str, Tensor] = {}
-    processes = batch.share.processes
-    for part in batch.split(config.accumulate):
-        share = len(part) / batch.total
+    world_size = batch.rank_slice.world_size
+    for micro_batch in batch.split(config.accumulate):
+        weight = len(micro_batch) / batch.global_size
         with autocast(session.device, config.precision):
-            losses = session.module(part)
+            losses = session.module(micro_batch)
             if not losses or not isinstance(losses, dict):
                 raise UserError(
                     f"losses() of {type(session.method).__name__} returns no dict of named terms."
                 )
-        session.scaler.scale(sum(losses.values()) * (share * processes)).backward()
+        session.scaler.scale(sum(losses.values()) * (weight * world_size)).backward()
         for name, value in losses.items():
-            terms[name] = terms.get(name, 0.0) + value.detach() * share
+            terms[name] = terms.get(name, 0.0) + value.detach() * weight
     session.scaler.unscale_(session.optimizer)
     session.method.after_backward()
     if clip is not None:
@@ -181,7 +181,7 @@ def update(session: Session, batch: Batch, clip: float | None, config: TrainConf
     session.scaler.step(session.optimizer)
     session.scaler.update()
     session.optimizer.zero_grad(set_to_none=True)
-    if processes > 1:
+    if world_size > 1:
         summed = sum_over_processes(torch.stack([value.to(session.device) for value in terms.values()]))
         terms = dict(zip(terms, summed, strict=True))
     return terms
