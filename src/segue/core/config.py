@@ -122,6 +122,8 @@ class TrainConfig:
     """iterations per line of log.jsonl"""
     save_seconds: NonNegative = 60.0
     """time between checkpoints inside a step"""
+    track: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
+    """tracker that is fed with the lines of the log; none of them sends anything unless it is told to"""
 
     def epochs_of(self, step: int) -> int:
         return self.epochs if step == 0 else self.epochs_next or self.epochs
@@ -224,4 +226,6 @@ def read_back(config: RunConfig) -> dict[str, Any]:
 
 
 def recipe_hash(config: RunConfig) -> str:
-    return "sha256:" + hashlib.sha256(json.dumps(as_dict(config), sort_keys=True).encode()).hexdigest()
+    content = as_dict(config)
+    del content["train"]["track"]  # who looks on is no part of a recipe: older records have the same hash
+    return "sha256:" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -17,9 +17,8 @@ from segue.core.scenario import Step
 from segue.data.exemplars import write_exemplars
 from segue.engine.data import Data
 from segue.engine.evaluate import evaluate, evaluate_by
-from segue.engine.runtime import (
-    versions,
-)
+from segue.engine.log import RunLog
+from segue.engine.runtime import versions
 from segue.engine.samples import choose_samples, write_inputs, write_predictions
 from segue.engine.site import Site
 from segue.methods.base import Method
@@ -43,7 +42,9 @@ def watcher(method: Method, data: Data, step: Step, site: Site) -> Callable[[int
     return watch
 
 
-def record_step(method: Method, data: Data, step: Step, site: Site, outcome: dict[str, Any]) -> None:
+def record_step(
+    method: Method, data: Data, step: Step, site: Site, outcome: dict[str, Any], log: RunLog | None = None
+) -> None:
     """Test a finished step and write its record and its pictures."""
     began = time.monotonic()
     batches = data.test_batches(step.index, site.device)
@@ -53,6 +54,20 @@ def record_step(method: Method, data: Data, step: Step, site: Site, outcome: dic
     if site.group.first:
         _pictures(method, data, step, site)
         _write_record(method, data, step, site, outcome, confusion, seconds)
+        scores = _mean_ious(confusion, data)
+        if log is not None:
+            log.scores(step.index, scores)
+        means = ", ".join(f"{name} {100 * value:.1f}" for name, value in scores.items())
+        site.display.say(
+            f"{step_title(data, step)}: mIoU {means} after {outcome['seconds']:.0f} s of training"
+        )
+
+
+def _mean_ious(confusion: np.ndarray, data: Data) -> dict[str, float]:
+    """Mean IoU of old, new and all classes, as far as there are such."""
+    scores = step_scores(confusion, len(data.scenario.groups[0]))
+    means = {"old": scores.old, "new": scores.new, "all": scores.all}
+    return {name: value for name, value in means.items() if not math.isnan(value)}
 
 
 def _write_record(
@@ -94,10 +109,6 @@ def _write_record(
         },
         offline=scenario.offline,
     ).write(folder)
-    scores = step_scores(confusion, len(scenario.groups[0]))
-    shown = {"old": scores.old, "new": scores.new, "all": scores.all}
-    means = ", ".join(f"{name} {100 * value:.1f}" for name, value in shown.items() if not math.isnan(value))
-    site.display.say(f"{step_title(data, step)}: mIoU {means} after {outcome['seconds']:.0f} s of training")
 
 
 def _tested(config: RunConfig) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ from segue.engine.folder import (
     note_launch,
     open_folder,
 )
-from segue.engine.log import LossLog
+from segue.engine.interrupt import interrupts
+from segue.engine.log import RunLog
 from segue.engine.processes import Group, joined
 from segue.engine.record import record_step, replay_of, step_title, watcher
 from segue.engine.runtime import (
@@ -39,6 +41,7 @@ from segue.engine.runtime import (
 )
 from segue.engine.site import Site
 from segue.engine.start import read_start, take_over, weights_content
+from segue.engine.track import check_tracker, open_tracker
 from segue.engine.train import Session, train_step
 from segue.methods.base import Method, StepContext
 
@@ -57,39 +60,33 @@ def run(
     With `start`, another run's folder, step 0 is taken from there instead of being trained. Of several
     processes the first alone reads and writes that folder; the others return None.
     """
+    check_tracker(config.train.track)
+    folder = Path(folder)
     with joined(device) as group:
         display = (display or Display()) if group.first else Display(quiet=True)
-        folder = Path(folder)
-        site = Site(folder, CheckpointStore(folder, identity(config)), group, display)
-        if group.first:
-            resume, overwrite = after_restart(folder, resume, overwrite)
-            check_folder(folder, config, resume, overwrite)
-        seen = site.store.entries()
-        point = _resume_point(site, resume, overwrite)
-        with group.node_first():
-            data = build_data(config, display, group, point.finished_step + 1)
-        with group.node_first():
-            method = build_method(config, group.device, initial_weights=point.at_start)
-        if (maps := method.saliency()) is not None:
-            data = data.with_saliency(Path(maps).expanduser())
-        manifest = _same_manifest(data, group)
-        if start is not None:
-            point = _from_start(start, config, manifest, site, point)
-        if not group.first:
+        store = CheckpointStore(folder, identity(config))
+        with interrupts(display if group.first else None) as stops, _alone_in(folder, group):
+            site = Site(folder, store, group, display, stops)
+            if group.first:
+                resume, overwrite = after_restart(folder, resume, overwrite)
+                check_folder(folder, config, resume, overwrite)
+            point = _resume_point(site, resume, overwrite)
+            data, method = _build(config, site, point)
+            manifest = _same_manifest(data, group)
+            if start is not None:
+                point = _from_start(start, config, manifest, site, point)
+            if group.first:
+                clear_folder(folder, everything=overwrite)
+                note_launch(folder)
+                open_folder(folder, config, manifest)
+                _check_records(folder, point.finished_step)
             _run_steps(method, data, site, point)
-            return None
-        with locked(folder):
-            if site.store.entries() != seen:  # while this process waited for the lock
-                raise UserError(
-                    f"Another process has just worked in {folder}: start the command again to go on."
-                )
-            check_folder(folder, config, resume, overwrite)
-            clear_folder(folder, everything=overwrite)
-            note_launch(folder)
-            open_folder(folder, config, manifest)
-            _check_records(folder, point.finished_step)
-            _run_steps(method, data, site, point)
-        return read_run(folder)
+        return read_run(folder) if group.first else None
+
+
+def _alone_in(folder: Path, group: Group) -> AbstractContextManager[None]:
+    """The first process works in the run folder, and no process of another run."""
+    return locked(folder) if group.first else nullcontext()
 
 
 def _resume_point(site: Site, resume: bool, overwrite: bool) -> ResumePoint:
@@ -97,9 +94,20 @@ def _resume_point(site: Site, resume: bool, overwrite: bool) -> ResumePoint:
     point = ResumePoint()
     if site.group.first and not overwrite:
         point = site.store.resume_point(site.display.say)
-        if resume and point.at_start and site.folder.exists():
+        if resume and point.at_start and (site.folder / "recipe.yaml").exists():
             site.display.say(f"{site.folder} has no checkpoint to go on from: starting at the beginning.")
     return ResumePoint(**site.group.from_first(vars(point)))
+
+
+def _build(config: RunConfig, site: Site, point: ResumePoint) -> tuple[Data, Method]:
+    """Data and method, checked before anything is trained or written."""
+    with site.group.node_first():
+        data = build_data(config, site.display, site.group, point.finished_step + 1)
+    with site.group.node_first():
+        method = build_method(config, site.device, initial_weights=point.at_start)
+    if (maps := method.saliency()) is not None:
+        data = data.with_saliency(Path(maps).expanduser())
+    return data, method
 
 
 def _from_start(
@@ -109,9 +117,9 @@ def _from_start(
     if not point.at_start:
         site.display.say(f"{site.folder} goes on from its own checkpoint: {start} is not needed.")
         return point
-    found = read_start(start, config, manifest) if site.group.first else None
+    checkpoint = read_start(start, config, manifest) if site.group.first else None
     site.display.say(f"Step 0 is that of {start}.")
-    return replace(point, start=site.group.from_first(found))
+    return replace(point, start=site.group.from_first(checkpoint))
 
 
 def _same_manifest(data: Data, group: Group) -> dict[str, Any]:
@@ -127,9 +135,7 @@ def _same_manifest(data: Data, group: Group) -> dict[str, Any]:
 
 def _run_steps(method: Method, data: Data, site: Site, point: ResumePoint) -> None:
     """Go on from a checkpoint, or begin."""
-    last = point.inside or point.finished or {}
-    path = site.folder / "log.jsonl"
-    log = LossLog(path, keep_bytes=last.get("log_bytes", 0)) if site.group.first else None
+    log = _open_log(data.config, site, point) if site.group.first else None
     try:
         for step in data.scenario:
             seed_all(derive_seed(data.config.train.seed, step.index))
@@ -146,10 +152,15 @@ def _run_steps(method: Method, data: Data, site: Site, point: ResumePoint) -> No
                 outcome = _train(method, data, step, site, log, inside)
             record = site.folder / "steps" / f"{step.index}.json"
             if step.index > point.finished_step or site.group.any(site.group.first and not record.is_file()):
-                record_step(method, data, step, site, outcome)
+                record_step(method, data, step, site, outcome, log)
     finally:
         if log is not None:
             log.close()
+
+
+def _open_log(config: RunConfig, site: Site, point: ResumePoint) -> RunLog:
+    last = point.inside or point.finished or {}
+    return RunLog(site.folder, last.get("log_bytes", 0), open_tracker(config, site.folder))
 
 
 def _check_records(folder: Path, finished: int) -> None:
@@ -165,7 +176,7 @@ def _train(
     data: Data,
     step: Step,
     site: Site,
-    log: LossLog | None,
+    log: RunLog | None,
     inside: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Train one step from its beginning or from a moment inside it; returns what its record needs."""
@@ -183,9 +194,10 @@ def _train(
         session.load_state_dict(inside)
     batches = data.train_batches(step.index, device, session.iteration, replay_of(method))
     watch = watcher(method, data, step, site) if config.eval.every else None
-    with site.display.bar(step_title(data, step), len(batches.order)) as bar:
-        bar.update(session.iteration)
-        losses = train_step(session, step, batches, config.optim, config.train, log, site.store, bar, watch)
+    with site.display.bar(step_title(data, step), len(batches.order), session.iteration) as bar:
+        losses = train_step(
+            session, step, batches, config.optim, config.train, log, site.store, bar, site.interrupts, watch
+        )
     group.share_norm(method)
     began = time.monotonic()
     method.end_step(context)

@@ -21,8 +21,8 @@ from segue.data.batches.step_data import StepData
 class Batches:
     """An iterable of batches on a device; each iteration starts anew at `start`.
 
-    Of several processes each reads its `rank_slice` of all `micro_batches`; a batch of which it has nothing is
-    left out. Whoever may stop early closes the iterator (`contextlib.closing`).
+    Of several processes each reads its `rank_slice` of all `micro_batches`; a batch of which it has nothing
+    is left out. Whoever may stop early closes the iterator (`contextlib.closing`).
     """
 
     data: StepData
