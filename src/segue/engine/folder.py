@@ -25,7 +25,7 @@ from segue.engine.recipe import complete
 RUN_FOLDERS = ("checkpoints", "steps", "trajectory", "samples", "memory", "tensorboard")
 LAUNCH_FILE = "launch.txt"
 """which torchrun worked here last: it stays, since a process may die after the last record is written"""
-RUN_FILES = ("log.jsonl", "times.jsonl", "scenario.json", LAUNCH_FILE, "recipe.yaml")
+RUN_FILES = ("log.jsonl", "times.jsonl", "mlflow.db", "scenario.json", LAUNCH_FILE, "recipe.yaml")
 EARLY_FILES = re.compile(r"scenario\.json|launch\.txt|\.(scenario\.json|launch\.txt|recipe\.yaml)\..*\.part")
 """what a run leaves that was stopped before it had its recipe"""
 
