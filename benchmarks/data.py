@@ -29,7 +29,7 @@ from segue.core.progress import Bar, Display
 from segue.core.records import write_json
 from segue.core.scenario import make_scenario
 from segue.data.batches import Batches, ShuffledOrder, StepData, relabel
-from segue.data.crew import check_all
+from segue.data.check_files import check_all
 from segue.data.datasets.base import SegDataset
 from segue.data.datasets.voc import Config, Voc
 from segue.data.transforms import train_transform

@@ -12,6 +12,7 @@ from PIL import Image
 from segue.core.classes import voc_palette
 from segue.data.datasets.base import DataSplit, Sample, SegDataset
 from segue.data.datasets.voc import Voc
+from segue.data.image_files import FORMATS
 from segue.data.images import Content, check_mask, read_mask
 
 DIFFERENT = 64
@@ -86,6 +87,6 @@ def decode(paths: Sequence[Path]) -> int:
     """What PIL does at least; the number says that there were pixels."""
     pixels = 0
     for path in paths:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
             pixels += np.asarray(image).size
     return pixels

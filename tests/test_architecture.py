@@ -141,6 +141,16 @@ def test_the_check_sees_what_breaks_the_plan(tmp_path, file, text, good):
     assert (complaints(tmp_path) == []) is good
 
 
+def test_pictures_are_opened_by_named_formats_only():
+    """PIL guesses otherwise, and some of its decoders start programs."""
+    calls = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Image.open":
+                calls.append((path.name, {keyword.arg for keyword in node.keywords}))
+    assert calls and all("formats" in named for _, named in calls), calls
+
+
 @pytest.mark.parametrize("part", sorted(NO_TORCH))
 def test_part_loads_no_torch(part):
     paths = [path.relative_to(SOURCE).with_suffix("") for path in sorted((SOURCE / part).rglob("*.py"))]

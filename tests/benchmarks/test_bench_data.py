@@ -18,7 +18,7 @@ from benchmarks import data as bench
 from benchmarks.made_up import Masks, decode, write_voc
 from segue.core.errors import UserError
 from segue.data.batches import relabel
-from segue.data.crew import check_all
+from segue.data.check_files import check_all
 from segue.data.datasets.voc import Config, Voc
 from segue.data.index import class_index
 
@@ -58,7 +58,7 @@ def test_other_side_decodes_every_pixel(root: Path) -> None:
 
 
 def test_processes_of_the_other_side_load_no_torch() -> None:
-    code = "import sys, benchmarks.made_up, segue.data.crew; print('torch' in sys.modules)"
+    code = "import sys, benchmarks.made_up, segue.data.check_files; print('torch' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
 
 

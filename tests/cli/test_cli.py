@@ -169,3 +169,25 @@ def test_real_process():
         [sys.executable, "-m", "segue", "--version"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{segue.__version__}\n", "")
+
+
+def leaves(command, words: tuple[str, ...] = ()):
+    """All verbs, each with the words that call it."""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from leaves(below, (*words, name))
+    if not hasattr(command, "commands"):
+        yield words, {parameter.name for parameter in command.params}
+
+
+def test_empty_path_to_write_is_refused(tmp_path, monkeypatch):
+    """As `--out "$FOLDER"` gives it, where FOLDER is not set: it would be the current folder."""
+    monkeypatch.chdir(tmp_path)
+    written = {words for words, parameters in leaves(get_command(cli.app)) if "out" in parameters}
+    by_place = {("export",): ["run"], ("scenario", "write"): [], ("scenario", "import"): ["lists"]}
+    by_place[("data", "convert")] = ["in"]
+    assert set(by_place) < written and ("train",) in written
+    for words in sorted(written):
+        place = [*by_place[words], ""] if words in by_place else ["--out", ""]
+        code, output = call(*words, *place)
+        assert code == 2 and "it is empty" in output, (words, output)
+    assert not list(tmp_path.iterdir())

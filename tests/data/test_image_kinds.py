@@ -14,7 +14,6 @@ from PIL import Image, PngImagePlugin
 from segue.core.classes import ClassTable
 from segue.core.errors import UserError
 from segue.data.images import BadFile, check_image, check_pair, read_grey, read_image, read_mask
-from segue.data.png import palette_ids
 
 CLASSES = ClassTable("pets", {1: "cat", 2: "dog", 3: "fish"})
 LOSSLESS = {"png": {}, "tif": {}, "bmp": {}, "webp": {"lossless": True, "exact": True}}
@@ -281,47 +280,6 @@ def test_16_bit_mask(tmp_path: Path) -> None:
 def test_lossy_masks_are_refused(tmp_path: Path, name: str, options: dict) -> None:
     path = save(Image.fromarray(noise(16, 16)), tmp_path / name, **options)
     assert "lossy" in str(refusal(read_mask, path))
-
-
-# The quick way
-
-
-def plain(path: Path, ids: np.ndarray, *more: bytes, filters: int = 0) -> Path:
-    rows = b"".join(bytes([filters]) + row.tobytes() for row in ids)
-    palette = chunk(b"PLTE", noise(768).tobytes())
-    return write_png(path, rows, ids.shape[1], ids.shape[0], 8, 3, palette, *more)
-
-
-def test_quick_way_is_taken_for_plain_palettes_alone(tmp_path: Path) -> None:
-    ids = noise(6, 9)
-    path = plain(tmp_path / "m.png", ids, chunk(b"tEXt", b"a\0b"))
-    assert np.array_equal(palette_ids(path.read_bytes(), None), ids)
-    assert (
-        np.array_equal(palette_ids(path.read_bytes(), 54), ids) and palette_ids(path.read_bytes(), 53) is None
-    )
-    image = Image.fromarray(ids)
-    image.putpalette(noise(768).tobytes())
-    assert np.array_equal(palette_ids(save(image, tmp_path / "pil.png").read_bytes(), None), ids)
-    for other in (
-        plain(tmp_path / "filtered.png", ids, filters=1),
-        plain(tmp_path / "exif.png", ids, chunk(b"eXIf", b"II*\0")),
-        save(Image.fromarray(ids), tmp_path / "grey.png"),
-        save(image, tmp_path / "gif.gif"),
-    ):
-        assert palette_ids(other.read_bytes(), None) is None
-
-
-def test_quick_way_leaves_damaged_files_to_pil(tmp_path: Path) -> None:
-    content = plain(tmp_path / "m.png", noise(6, 9)).read_bytes()
-    for place in range(len(content)):
-        damaged = content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :]
-        assert palette_ids(damaged, None) is None, place
-        assert palette_ids(content[:place], None) is None, place
-    short = plain(tmp_path / "short.png", noise(5, 9)).read_bytes()
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 9, 6, 8, 3, 0, 0, 0))
-    assert palette_ids(short[:8] + header + short[33:], None) is None, "a row is missing"
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 9, 4, 8, 3, 0, 0, 0))
-    assert palette_ids(short[:8] + header + short[33:], None) is None, "a row too many"
 
 
 # Bombs and damage

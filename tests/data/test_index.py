@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ from PIL import Image
 
 from segue.core.classes import ClassTable
 from segue.core.errors import UserError
-from segue.data import crew
+from segue.data import check_files
 from segue.data.datasets.base import Sample, SegDataset
 from segue.data.datasets.voc import Config, Voc
 from segue.data.index import cache_folder, class_index
@@ -139,7 +140,7 @@ def test_many_problems_are_counted() -> None:
 
 
 def test_progress_is_told_as_images_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(check_files.os, "cpu_count", lambda: 1)
     told: list[tuple[int, int]] = []
     class_index(Counted(11), lambda done, total: told.append((done, total)))
     assert told == [(2, 11), (4, 11), (6, 11), (8, 11), (10, 11), (11, 11)]
@@ -190,83 +191,45 @@ def test_all_bad_files_are_named(voc) -> None:
     assert "2007_4.png holds the value 77" in lines[2] and "classes 1 to 20" in lines[2]
 
 
-# In processes
+# In parallel
 
 
-LIAR = "import pickle, sys; sys.stdout.buffer.write(bytes([255]) + pickle.dumps((None, {0: 'late'})) * 9)"
-"""what comes after a bad answer would be taken for the next one"""
+MANY_IMAGES = """
+import numpy as np
+from segue.core.classes import ClassTable
+from segue.data.datasets.base import Sample, SegDataset
+from segue.data.index import class_index
+
+class Many(SegDataset):
+    classes = ClassTable("many", {1: "thing"})
+    keys = tuple(map(str, range(3000)))
+
+    def __init__(self):
+        pass
+
+    def fingerprint(self):
+        return "many"
+
+    def read(self, index):
+        return Sample(self.keys[index], np.zeros((1, 1, 3), np.uint8), np.ones((1, 1), np.uint8))
+
+assert class_index(Many())[:, 1].all()
+print("indexed")
+"""
+"""a script as users write it, without `if __name__ == "__main__"`"""
 
 
-@pytest.fixture
-def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen]:
-    """Even for a few files; those that were started."""
-    started, start = [], subprocess.Popen
-    monkeypatch.setattr(crew, "MANY", 1)
-    monkeypatch.setattr(crew, "CHUNK", 2)
-    monkeypatch.setattr(
-        crew.subprocess, "Popen", lambda *a, **k: started.append(start(*a, **k)) or started[-1]
-    )
-    return started
-
-
-def ids(present: np.ndarray) -> list[list[int]]:
-    return [np.flatnonzero(row).tolist() for row in present]
-
-
-def test_processes_find_the_same(voc, processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("checked here")
-
-    monkeypatch.setattr(Voc, "check", refuse)
-    assert ids(class_index(open_train(voc))) == [[0, 1, 255], [0, 20, 255], [0, 15, 255], [0, 8, 255]]
-    assert processes and all(process.poll() is not None for process in processes), "none is left"
-
-
-def test_processes_name_bad_files_in_order(voc, processes) -> None:
-    voc.mask_path("2007_1").unlink()
-    voc.image_path("2007_4").write_bytes(b"nonsense")
-    with pytest.raises(UserError) as caught:
-        class_index(open_train(voc))
-    lines = str(caught.value).splitlines()
-    assert len(lines) == 2 and "2007_1.png is missing" in lines[0] and "2007_4.jpg is not" in lines[1]
-    assert processes
-
-
-@pytest.mark.parametrize(
-    "command", ["raise SystemExit(3)", "print('hello')", LIAR], ids=["dead", "talks", "lies"]
-)
-def test_process_that_fails_is_replaced_by_its_thread(voc, processes, monkeypatch, command: str) -> None:
-    start = crew.subprocess.Popen
-    monkeypatch.setattr(crew.subprocess, "Popen", lambda words, **k: start([*words[:2], command], **k))
-    monkeypatch.setattr(crew, "CHUNK", 1)
-    assert ids(class_index(open_train(voc))) == [[0, 1, 255], [0, 20, 255], [0, 15, 255], [0, 8, 255]]
-    assert processes
-
-
-def test_python_that_cannot_be_started(voc, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "MANY", 1)
-    monkeypatch.setattr(crew.sys, "executable", "/no/such/python")
-    assert ids(class_index(open_train(voc)))[1] == [0, 20, 255]
-
-
-def test_data_set_that_cannot_be_sent_is_read_here(processes) -> None:
-    assert np.array_equal(class_index(Counted()), expected(12))  # it holds a lock
-    assert processes == []
-
-
-def test_few_files_are_read_in_threads(voc, processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "MANY", 5)
-    assert len(class_index(open_train(voc))) == 4 and processes == []
-
-
-def test_ctrl_c_leaves_no_process(voc, processes) -> None:
-    def stop(done: int, total: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        class_index(open_train(voc), stop)
-    assert processes and all(process.poll() is not None for process in processes)
-    assert not list(cache_folder().rglob("*.npy"))
+def test_script_runs_once_and_modules_of_the_current_folder_never(tmp_path: Path) -> None:
+    """As processes that Python starts would do."""
+    (tmp_path / "scripts").mkdir()
+    script, here = tmp_path / "scripts" / "index.py", tmp_path / "here"
+    script.write_text(MANY_IMAGES)
+    here.mkdir()
+    for name in ("numpy", "pickle", "types"):
+        (here / f"{name}.py").write_text(f"open({str(here / 'executed')!r}, 'a').write('{name} ')")
+    outcome = subprocess.run([sys.executable, script], cwd=here, capture_output=True, text=True)
+    assert not (here / "executed").exists()
+    assert (outcome.returncode, outcome.stdout) == (0, "indexed\n"), outcome.stderr
 
 
 def test_ctrl_c_does_not_wait_for_the_rest() -> None:

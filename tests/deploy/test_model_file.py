@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from safetensors import safe_open
 from safetensors.torch import save
@@ -13,6 +15,7 @@ from safetensors.torch import save
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError
 from segue.deploy.model_file import FORMAT, load_model, save_model
+from segue.models import backbone
 from segue.models.caf import CafLayer, LayerConfig
 from segue.models.classifier import CLASSIFIERS
 from segue.models.segmenter import Segmenter
@@ -94,6 +97,25 @@ def write(path: Path, about: object, tensors: dict | None = None, form: str = FO
 
 def test_file_written_by_hand_is_read(tmp_path):
     assert load_model(write(tmp_path / "m", ABOUT))[1] == ("background", "a", "b")
+
+
+def test_file_of_a_stranger_fetches_nothing_and_opens_no_other_file(tmp_path, monkeypatch):
+    """Whatever its header says of pretrained weights."""
+    asked, create = [], timm.create_model
+
+    def created(*words, pretrained=False, **rest):
+        asked.append(pretrained)
+        return create(*words, **rest)
+
+    config = ModelConfig(backbone="test_resnet", head="tiny", output_stride=32)
+    model = Segmenter(config)
+    model.classifier.grow(3, balanced=False)
+    monkeypatch.setattr(timm, "create_model", created)
+    monkeypatch.setattr(backbone, "read_state", lambda path: asked.append(path))
+    header = {**dataclasses.asdict(config), "pretrained": True, "weights": str(tmp_path / "secret.pth")}
+    path = write(tmp_path / "m", {**ABOUT, "model": header, "parts": [3]}, model.state_dict())
+    loaded, _ = load_model(path)
+    assert asked == [False] and loaded.config == config
 
 
 def test_file_that_names_no_classifier_has_a_plain_one(tmp_path):

@@ -225,7 +225,7 @@ def test_full_disk_while_logging(tmp_path, command, monkeypatch):
             self.file.close()
             full_disk()
 
-    monkeypatch.setattr("segue.engine.log.open", Full, raising=False)
+    monkeypatch.setattr("segue.core.records.open", Full, raising=False)
     outcome = command("train", folder, "--resume")
     assert outcome.code == 2
     assert f"Cannot write {folder / 'log.jsonl'}: No space left on device." in outcome.err

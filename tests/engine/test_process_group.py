@@ -21,8 +21,9 @@ from segue.core.progress import Display
 from segue.core.scenario import Scenario, Step
 from segue.engine import processes
 from segue.engine.data import build_data
-from segue.engine.folder import LAUNCH_FILE, after_restart, check_folder, note_launch
+from segue.engine.folder import after_restart, check_folder, note_launch
 from segue.engine.images import step_problems
+from segue.engine.own_files import LAUNCH_FILE
 from segue.engine.processes import Group, LostProcess, _agree, joined, sync_norm
 from segue.models.segmenter import Segmenter
 

@@ -197,8 +197,9 @@ def test_lost_log_is_not_filled_with_zeros(tmp_path):
 def test_half_written_files_of_a_killed_process_are_removed(tmp_path, finished):
     folder, config = tmp_path / "run", recipe("mib")
     run_until(config, folder, 2)
-    for place in (".recipe.yaml.x.part", "checkpoints/.step0-00000003.safetensors.y.part", "samples/.z.part"):
-        (folder / place).parent.mkdir(exist_ok=True)
+    checkpoint = "checkpoints/.step0-00000003.safetensors.y.part"
+    for place in (".recipe.yaml.x.part", checkpoint, "samples/0/.step1.png.z_1.part"):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_bytes(b"half")
     quiet_run(config, folder, resume=True)
     assert_equal_runs(folder, finished("mib"))

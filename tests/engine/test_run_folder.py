@@ -21,6 +21,7 @@ from segue.core.errors import UserError
 from segue.core.manifest import manifest_hash
 from segue.core.progress import Display
 from segue.engine import checkpoint
+from segue.engine import run as run_module
 from segue.engine.folder import default_folder, locked
 from segue.engine.restore import evaluate_run, stored_recipe
 from segue.engine.run import run
@@ -99,17 +100,85 @@ def test_empty_folder_is_taken(tmp_path):
 
 def test_overwrite_starts_anew(done, command, finished):
     (done / "steps" / "2.json").write_text("of a longer run")
-    (done / "notes.txt").write_text("not ours")
+    (done / "steps" / ".2.json.abc_1.part").write_text("half")
+    (done / "trajectory").mkdir()
+    (done / "trajectory" / "1-0002.json").write_text("of a run with more tests")
     outcome = command(*arguments("finetune", done), "--overwrite")
-    assert outcome.code == 0
-    assert (done / "notes.txt").read_text() == "not ours", "only what a run writes is deleted"
-    (done / "notes.txt").unlink()
+    assert outcome.code == 0 and not (done / "trajectory").exists()
     reference = shutil.copytree(finished("finetune"), done.parent / "finetune")
     for step in ("0", "1"):
         record = reference / "steps" / f"{step}.json"
         record.write_text(record.read_text().replace('"run": "finetune"', '"run": "mib"'))
     shutil.move(reference, done.parent / "other" / "mib")
     assert_equal_runs(done, done.parent / "other" / "mib")
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "samples/photo.jpg", "samples/0/me.png", "steps/.old.part", "memory/more/0.json"]
+)
+def test_overwrite_deletes_no_file_that_is_not_a_runs_own(name, done, command):
+    (done / name).parent.mkdir(parents=True, exist_ok=True)
+    (done / name).write_text("dear")
+    before = content(done)
+    outcome = command(*arguments("mib", done), "--overwrite")
+    named = "memory/more" if "more" in name else name
+    assert outcome.code == 2 and named in outcome.err
+    assert content(done) == before
+
+
+@pytest.mark.parametrize("text", ["flour: 500 g", "- flour\n- eggs", "method: {name: mib}", "cake: [", ""])
+def test_overwrite_of_a_folder_with_another_kind_of_recipe(text, tmp_path, command):
+    cake = tmp_path / "cake"
+    (cake / "samples").mkdir(parents=True)
+    (cake / "recipe.yaml").write_text(text)
+    before = content(cake)
+    outcome = command(*arguments("mib", cake), "--overwrite")
+    assert outcome.code == 2 and f"{cake} is not a run folder" in outcome.err
+    assert content(cake) == before
+
+
+def test_run_folder_without_a_name(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="no name"):
+        quiet_run(recipe("mib"), "")
+    assert not list(tmp_path.glob("*"))
+
+
+OUTSIDE = ["steps/1.json", "samples/0/step1.png", "samples/index.json", "log.jsonl", "scenario.json"]
+
+
+@pytest.mark.parametrize("option", ["--resume", "--overwrite"])
+@pytest.mark.parametrize("name", [*OUTSIDE, "checkpoints", "steps", "samples/1", "recipe.yaml"])
+def test_run_does_not_write_through_links(name, option, done, tmp_path, command):
+    outside = tmp_path / "outside"
+    shutil.move(done / name, outside)
+    (done / "checkpoints" / "step1.safetensors").unlink(missing_ok=True)  # so that there is work to do
+    (done / name).symlink_to(outside)
+
+    def everything() -> list[object]:
+        return [content(done), content(outside) if outside.is_dir() else outside.read_bytes()]
+
+    before = everything()
+    outcome = command(*arguments("mib", done), option)
+    assert outcome.code == 2 and f"{done / name} is a link" in outcome.err
+    assert everything() == before
+
+
+@pytest.mark.parametrize("name", ["steps", "samples", "checkpoints", "log.jsonl", "steps/0.json"])
+def test_link_that_appears_during_a_run_is_not_followed(name, tmp_path, monkeypatch):
+    """Where it points to, nothing is made; parents neither."""
+    folder, outside = tmp_path / "run", tmp_path / "absent" / "outside"
+    real = run_module.open_folder
+
+    def opened(*words):
+        real(*words)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).symlink_to(outside)
+
+    monkeypatch.setattr(run_module, "open_folder", opened)
+    with pytest.raises(UserError, match=f"{name} is a link"):
+        quiet_run(recipe("finetune", "train.epochs=1"), folder)
+    assert not outside.parent.exists()
 
 
 def test_overwrite_of_a_linked_folder(done, tmp_path, command):

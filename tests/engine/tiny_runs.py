@@ -16,9 +16,9 @@ from segue.core.progress import Display
 from segue.core.records import RunRecord
 from segue.engine import train
 from segue.engine.checkpoint import CheckpointStore, load_tree
-from segue.engine.folder import LAUNCH_FILE
 from segue.engine.interrupt import Interrupted
 from segue.engine.log import TIMES_LOG
+from segue.engine.own_files import LAUNCH_FILE
 from segue.engine.recipe import resolve
 from segue.engine.run import run
 

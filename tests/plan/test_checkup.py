@@ -134,7 +134,7 @@ def test_page(segue, folder, tmp_path) -> None:
     html = page.read_text(encoding="utf-8")
     assert "<h1>Not ready to train: 5 errors, 1 warning.</h1>" in html
     assert "&lt;b&gt;cat" in html and "<b>cat" not in html and "犬" in html
-    assert html.count('<svg class="bars"') == 2 and "holds the value 77" in html
+    assert html.count('<svg class="chart"') == 2 and "holds the value 77" in html
     assert "http" not in html.replace("http://www.w3.org", "")
 
 

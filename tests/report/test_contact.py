@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 from segue.core.classes import ClassTable
+from segue.core.palette import distinct_colours, flat_palette
 from segue.core.scenario import make_scenario
-from segue.report.contact import Card, colour_of_ids, make_card, write_contact_sheet
-from segue.report.pictures import PALETTE, Picture
+from segue.report.contact import Card, make_card, palette_places, write_contact_sheet
+from segue.report.pictures import Picture
 
 WITH = ClassTable("made", {1: "cat", 2: "dog", 5: "cow"})
 WITHOUT = ClassTable("bare", {0: "road", 3: "car"}, background=None)
@@ -21,8 +22,9 @@ def colours(picture: Picture) -> list[list[int]]:
     content = base64.b64decode(picture.uri.partition(",")[2])
     with Image.open(io.BytesIO(content)) as image:
         row = np.asarray(image.convert("RGB"))[0]
-    entries = [tuple(PALETTE[3 * i : 3 * i + 3]) for i in range(256)]
-    return [entries.index(tuple(map(int, pixel))) for pixel in row]
+    palette = flat_palette(distinct_colours(3))
+    entries = [tuple(palette[3 * i : 3 * i + 3]) for i in (0, 1, 2, 3, 255)]
+    return [(0, 1, 2, 3, 255)[entries.index(tuple(map(int, pixel)))] for pixel in row]
 
 
 def card(classes: ClassTable, ids: list[int], index: int, part="train", **policies) -> Card:
@@ -52,7 +54,7 @@ def test_a_class_has_one_colour_in_both_masks(index, part, policies, taught) -> 
 def test_without_background() -> None:
     made = card(WITHOUT, [0, 3, 255], 1)
     assert colours(made.drawn) == [1, 2, 255] and colours(made.taught) == [0, 2, 0]
-    assert colour_of_ids(WITHOUT)[[0, 3, 1]].tolist() == [1, 2, 255]
+    assert palette_places(WITHOUT)[[0, 3, 1]].tolist() == [1, 2, 255]
 
 
 def test_page_says_what_labels_mean(tmp_path) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 from PIL.PngImagePlugin import PngInfo
 
 from segue.core.errors import UserError
+from segue.core.records import write_json
 from segue.report import write_report
 from segue.report.comparison import compare
-from segue.report.figures import step_charts
-from segue.report.headline import headline, new_classes, scoring
+from segue.report.headline import contrast, headline, new_classes, scoring
 from segue.report.html import render
-from segue.report.pictures import read_samples, shown_steps
+from segue.report.pictures import read_colours, read_samples, shown_steps
 
 KEYS = ("test-00003", "test-00007")
 TWO = (("a",), ("b",))
@@ -27,6 +28,11 @@ FROZEN = [[50, 0, 0], [0, 40, 0], [30, 0, 0]]
 BOUND = [[50, 0, 0], [0, 40, 0], [0, 0, 30]]
 
 
+def samples(runs):
+    comparison = compare(runs)
+    return read_samples(comparison, read_colours(comparison))
+
+
 def test_page_is_self_contained_and_escaped(make_run, tmp_path):
     runs = [make_run(method, keys=KEYS) for method in ("finetune", "caf", "joint")]
     path = write_report(runs, tmp_path / "out" / "report.html")
@@ -34,14 +40,14 @@ def test_page_is_self_contained_and_escaped(make_run, tmp_path):
     assert "http" not in page and "<link" not in page and "<script" not in page
     assert all(source.startswith("data:image/png;base64,") for source in re.findall(r'src="([^"]*)"', page))
     assert "<b>" not in re.sub(r"<summary><b>|<b>(energy|attention)</b>", "", page) and "&lt;b&gt;" in page
-    assert page.count("<svg") == 2 and page.count("<polyline") == 4
+    assert page.count("<svg") == 3
     assert "segue train recipe.yaml" in page and "background is left out" in page
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
 
 
 def test_pictures_per_method_and_step(make_run):
     comparison = compare([make_run(method, keys=KEYS) for method in ("finetune", "caf", "joint")])
-    samples = read_samples(comparison)
+    samples = read_samples(comparison, read_colours(comparison))
     assert [sample.key for sample in samples] == list(KEYS)
     filled = {row.label: [cell is not None for cell in row.cells] for row in samples[0].rows}
     assert {row.kind for row in samples[0].rows if "caf" not in row.label} == {""}
@@ -56,7 +62,7 @@ def test_pictures_per_method_and_step(make_run):
 
 def test_samples_are_matched_by_key(make_run):
     runs = [make_run("finetune", keys=KEYS), make_run("caf", keys=KEYS[::-1]), make_run("mib", keys=KEYS[:1])]
-    rows = [[row.label for row in sample.rows] for sample in read_samples(compare(runs))]
+    rows = [[row.label for row in sample.rows] for sample in samples(runs)]
     caf = ["caf", "caf energy", "caf attention"]
     assert rows == [["finetune", *caf, "mib"], ["finetune", *caf]]
 
@@ -78,17 +84,14 @@ def test_runs_of_an_older_version_are_shown(make_run):
         for path in place.glob("*-attention.png"):
             Image.new("L", (4, 4), 99).save(path)
     assert not (run.folder / "trajectory").exists()
-    page, (sample, _) = render([run]), read_samples(compare([run]))
+    page, (sample, _) = render([run]), samples([run])
     assert [row.label for row in sample.rows] == ["caf", "caf attention"]
     assert "up to" not in page and "The old model at test time" not in page and page.count("<article>") == 2
 
 
 def test_peak_of_a_map_is_noted_for_attention_only(make_run):
     run = make_run("caf", keys=KEYS)
-    notes = {
-        row.label: [cell.note if cell else None for cell in row.cells]
-        for row in read_samples(compare([run]))[0].rows
-    }
+    notes = {row.label: [cell.note if cell else None for cell in row.cells] for row in samples([run])[0].rows}
     assert notes == {
         "caf": ["", "", ""],
         "caf energy": ["", "", ""],
@@ -117,7 +120,7 @@ def test_large_map_keeps_its_peak_when_it_is_made_smaller(make_run):
     run, about = make_run("caf", keys=KEYS[:1]), PngInfo()
     about.add_text("peak", "0.7")
     Image.new("RGB", (600, 300)).save(run.folder / "samples" / "0" / "step2-attention.png", pnginfo=about)
-    row = next(row for row in read_samples(compare([run]))[0].rows if row.kind == "attention")
+    row = next(row for row in samples([run])[0].rows if row.kind == "attention")
     assert row.cells[2].note == "up to 0.7" and not row.cells[2].coarse
 
 
@@ -126,6 +129,20 @@ def test_broken_picture_is_named(make_run):
     (run.folder / "samples" / "1" / "step0.png").write_bytes(b"no picture")
     with pytest.raises(UserError, match=r"step0\.png is not a readable picture"):
         render([run])
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\n"
+
+
+def test_pictures_are_opened_as_png_alone(make_run, monkeypatch):
+    """PIL starts Ghostscript for EPS, whatever the file is called."""
+    started = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *a, **k: started.append(a))
+    run = make_run("caf", keys=KEYS)
+    (run.folder / "samples" / "0" / "input.png").write_bytes(EPS)
+    with pytest.raises(UserError, match=r"input\.png is not a readable picture"):
+        render([run])
+    assert started == []
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"samples": [3]}'])
@@ -154,44 +171,75 @@ def test_nan_is_a_dash(make_run):
     assert re.search(r'<th scope="row">b</th><td>1</td>\s*<td>-</td>', page)
 
 
-def test_charts_share_a_scale_and_show_joint(make_run):
-    runs = [
-        make_run("x<y", "odd", groups=TWO, matrices=[LEARNED, KEPT]),
-        make_run("joint", groups=TWO, matrices=[BOUND]),
-    ]
-    charts = step_charts(compare(runs))
-    assert all(">100</text>" in chart and "x&lt;y" in chart and "x<y" not in chart for chart in charts)
-    assert [chart.count("stroke-dasharray") for chart in charts] == [2, 2]  # the bound and its legend
-    # old: 80 % after step 0, 90 % after step 1, on a plot from y = 34 (100 %) to y = 264 (0 %)
-    assert re.search(r'points="68\.0,80\.0 430\.0,57\.0"', charts[1])
-
-
-def test_headline_contrasts_what_is_kept(make_run):
+def test_headline_speaks_of_old_and_new_classes(make_run):
     runs = [
         make_run("finetune", groups=TWO, matrices=[LEARNED, LOST]),
         make_run("caf", groups=TWO, matrices=[LEARNED, KEPT]),
         make_run("joint", groups=TWO, matrices=[BOUND]),
     ]
+    tuned, caf = contrast(compare(runs))
     # a was 40/50; now 1/40 and 36/40: 3 % and 112 % of it
-    assert headline(compare(runs)) == (
-        "After 2 steps fine-tuning keeps 3 % of its score on the first class; CAF keeps 112 %."
+    assert (tuned.name, caf.name) == ("fine-tuning", "CAF")
+    assert (tuned.stability, caf.stability) == pytest.approx((0.03125, 1.125))
+    assert (tuned.plasticity, caf.plasticity) == pytest.approx((1.0, 0.8))
+    assert (caf.new, caf.later, caf.learned, caf.missed) == (
+        pytest.approx(80),
+        {"b": pytest.approx(80)},
+        1,
+        {},
     )
-    assert new_classes(compare(runs)) == (
-        "On the class that came later fine-tuning reaches 100 %, CAF reaches 80 %"
-        " of what joint training scores."
-    )
+    text = headline(compare(runs))
+    assert re.search(r"fine-tuning keeps 3 %.*new.* 100\.0.*CAF keeps 112 %.*new.* 80\.0", text)
 
 
-def test_headline_names_a_method_that_keeps_more(make_run):
-    runs = [
-        make_run("caf", groups=TWO, matrices=[LEARNED, KEPT]),
-        make_run("freeze", groups=TWO, matrices=[LEARNED, FROZEN]),
+def test_new_classes_that_are_not_learned_are_said(make_run):
+    """A method that keeps everything and learns nothing is not praised."""
+    frozen = make_run("caf", groups=TWO, matrices=[LEARNED, FROZEN])
+    (caf,) = contrast(compare([frozen]))
+    assert caf.stability == pytest.approx(1.25) and caf.learned == 0 and caf.missed == {"b": 0.0}
+    text = headline(compare([frozen]))
+    assert "125 %" in text and "does not learn the new class (IoU 0.0)" in text
+    assert "'b' 0.0" in new_classes(compare([frozen]))
+    half = [
+        LEARNED,
+        [[50, 0, 0], [0, 40, 0], [0, 0, 30]],
+        [[50, 0, 0, 0], [0, 40, 0, 0], [0, 0, 30, 0], [20, 0, 0, 0]],
     ]
-    assert headline(compare(runs)).endswith(
-        "CAF keeps 112 % of its score on the first class; freeze keeps 125 %."
+    page = headline(compare([make_run("caf", "half", groups=(("a",), ("b",), ("c",)), matrices=half)]))
+    assert "learns 1 of 2 new classes (mean IoU 50.0)" in page
+
+
+def test_only_the_worst_classes_are_named(make_run):
+    count = 6
+    last = [[10] * (count + 2)] + [[10] + [0] * (count + 1) for _ in range(count + 1)]
+    groups = (("a",), tuple(f"n{i}" for i in range(count)))
+    text = new_classes(compare([make_run("caf", groups=groups, matrices=[LEARNED, last])]))
+    assert "'n0' 0.0" in text and "'n3'" not in text and "3 more" in text
+
+
+def test_headline_names_a_method_that_is_better_than_caf(make_run):
+    caf = make_run("caf", groups=TWO, matrices=[LEARNED, KEPT])
+    better = make_run("mib", groups=TWO, matrices=[LEARNED, BOUND])
+    frozen = make_run("freeze", groups=TWO, matrices=[LEARNED, FROZEN])
+    assert [one.name for one in contrast(compare([caf, better, frozen]))] == ["CAF", "mib"]
+    assert [one.name for one in contrast(compare([caf, frozen]))] == ["CAF"], (
+        "it keeps more, but learns nothing"
     )
-    assert headline(compare(runs[1:])) == "1 method on shapes, split 1-1, 2 steps, overlapped"
-    assert new_classes(compare(runs)) is None
+    assert [one.name for one in contrast(compare([frozen]))] == ["freeze"]
+    assert new_classes(compare([caf])) is None, "all is learned, and there is no Joint"
+
+
+def test_classes_have_colours_of_the_data_set_or_distinct_ones(make_run):
+    run = make_run("caf", keys=KEYS)
+    plain = read_colours(compare([run]))
+    assert len(plain) == len(set(plain)) == 5
+    index = run.folder / "samples" / "index.json"
+    document = json.loads(index.read_text())
+    write_json(index, document | {"colours": ["#010203"] * 5})
+    assert read_colours(compare([run])) == [(1, 2, 3)] * 5 and "background:#010203" in render([run])
+    write_json(index, document | {"colours": ["red"] * 5})
+    with pytest.raises(UserError, match="names a colour 'red'"):
+        render([run])
 
 
 def test_scoring_states_the_policy(make_run):

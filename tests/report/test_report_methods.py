@@ -228,4 +228,4 @@ def test_page_of_several_settings_has_a_section_for_each(table, make_run):
     assert "2 steps" in first and "3 steps" in second
     files = re.findall(r"]\((.*?)\)", second)
     assert files == ["figures/all-shapes-3-1-steps.svg", "figures/all-shapes-3-1-old-new.svg"]
-    assert list(other.pictures("all")) == files
+    assert list(other.charts("all")) == files

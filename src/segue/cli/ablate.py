@@ -14,6 +14,7 @@ from segue.cli.options import (
     Page,
     Seeds,
     SplitOption,
+    out_option,
     recipe_and_words,
 )
 
@@ -31,7 +32,7 @@ def command(
     split: SplitOption = None,
     mode: ModeOption = None,
     seeds: Seeds = 1,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the runs.")] = Path("runs/ablations"),
+    out: Annotated[Path, out_option("Folder for the runs.")] = Path("runs/ablations"),
     page: Page = None,
     device: Device = "auto",
 ) -> None:

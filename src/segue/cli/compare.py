@@ -13,6 +13,7 @@ from segue.cli.options import (
     Page,
     RecipeWords,
     Seeds,
+    out_option,
     recipe_and_words,
 )
 
@@ -32,7 +33,7 @@ def command(
         str, typer.Option("--methods", metavar="NAMES", help="all, or names and .py files: mib,caf,mine.py.")
     ] = "all",
     seeds: Seeds = 1,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the runs.")] = Path("runs/compare"),
+    out: Annotated[Path, out_option("Folder for the runs.")] = Path("runs/compare"),
     page: Page = None,
     device: Device = "auto",
 ) -> None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from segue.cli.options import (
     Device,
     Seed,
     Words,
+    out_option,
     settings,
 )
 
 
 def command(
     words: Words = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for runs and page.")] = Path("demo"),
+    out: Annotated[Path, out_option("Folder for runs and page.")] = Path("demo"),
     seed: Seed = None,
     device: Device = "auto",
 ) -> None:

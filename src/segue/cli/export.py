@@ -9,6 +9,7 @@ import typer
 
 from segue.cli.options import (
     RunFolder,
+    named_path,
     tell,
 )
 
@@ -16,7 +17,10 @@ from segue.cli.options import (
 def command(
     folder: RunFolder,
     out: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="The file to write, such as model.safetensors.")
+        Path,
+        typer.Argument(
+            metavar="MODEL", parser=named_path, help="The file to write, such as model.safetensors."
+        ),
     ],
     step: Annotated[
         int | None, typer.Option("--step", help="After which step; the last finished one if not given.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -43,6 +43,17 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 o
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 
+def named_path(text: str | Path) -> Path:
+    """A path that is to be written. An empty one would be the current folder: nobody means that."""
+    if not str(text):
+        raise typer.BadParameter("it is empty. Name the file or folder to write; . is the current folder.")
+    return Path(text)
+
+
+def out_option(help: str) -> Any:
+    return typer.Option("--out", metavar="PATH", parser=named_path, help=help)
+
+
 def settings(words: list[str] | None, seed: int | None) -> list[str]:
     return [*(words or []), *([] if seed is None else [f"train.seed={seed}"])]
 
@@ -79,7 +90,7 @@ def resolve_target(
     from segue.engine.restore import stored_recipe
 
     said = settings(words, seed)
-    if (Path(target) / "recipe.yaml").is_file():
+    if target and (Path(target) / "recipe.yaml").is_file():
         if on or split or mode:
             raise UserError("--on, --split and --mode do not go with a run folder: its recipe says them.")
         return stored_recipe(target, said), Path(target)

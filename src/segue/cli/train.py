@@ -16,6 +16,7 @@ from segue.cli.options import (
     SplitOption,
     Target,
     Words,
+    out_option,
     print_tables,
     resolve_target,
     tell,
@@ -33,7 +34,7 @@ def command(
     seed: Seed = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Run folder; runs/METHOD-DATASET-SPLIT-MODE-SEED if not given."),
+        out_option("Run folder; runs/METHOD-DATASET-SPLIT-MODE-SEED if not given."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where a run with this recipe stopped.")

@@ -14,6 +14,7 @@ from segue.cli.options import (
     Page,
     RecipeWords,
     SplitOption,
+    out_option,
     recipe_and_words,
 )
 
@@ -26,7 +27,7 @@ def command(
     methods: Annotated[
         str, typer.Option("--methods", metavar="NAMES", help="all that the recipe tunes, or some: mib,caf.")
     ] = "all",
-    out: Annotated[Path, typer.Option("--out", help="Folder for runs and choice.")] = Path("runs/tune"),
+    out: Annotated[Path, out_option("Folder for runs and choice.")] = Path("runs/tune"),
     page: Page = None,
     device: Device = "auto",
 ) -> None:

@@ -10,6 +10,9 @@ from segue.core.errors import UserError, suggest
 IGNORE = 255
 """The label that no loss and no metric counts."""
 
+Colour = tuple[int, int, int]
+"""red, green and blue, from 0 to 255"""
+
 
 @dataclass(frozen=True)
 class ClassTable:
@@ -22,6 +25,8 @@ class ClassTable:
     """the id that means "none of the classes", or None when every labelled pixel has a class"""
     void: tuple[int, ...] = (IGNORE,)
     """ids that mean "unlabelled" or "do not score\""""
+    colours: dict[int, Colour] | None = field(default=None, repr=False, compare=False)
+    """class id -> colour in pictures, for a data set that ships its own palette"""
     _ids: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:

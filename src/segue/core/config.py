@@ -25,7 +25,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 UNION_MEMBER = re.compile(r"(str|int|float|bool)|(function|constrained)-.*|\w+\[.*\]")
-"""how pydantic names the member of a union that it tried: no part of a key"""
+"""pydantic's names for the member of a union that it tried: no part of a key"""
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
 T = TypeVar("T")
 
@@ -35,19 +35,21 @@ class ScenarioConfig:
     """Which classes arrive when, and the labelling policies."""
 
     dataset: str
+    """name of a data set, or a data set file (mine.py)"""
     split: str | list[list[str | int]]
-    """B-I, or the classes of each step"""
+    """B-I (B classes first, then I at a time), or the classes of each step"""
     mode: Mode = "overlapped"
+    """rule that gives images to steps, and labels to their old and later classes"""
     void: VoidPolicy = "background"
-    """void pixels in training"""
+    """label of void pixels in training"""
     future: FuturePolicy = "ignore"
-    """pixels of unseen classes in a test"""
+    """label of unseen classes in a test"""
     order: str | list[str | int] | None = None
     """order of arrival: class ids or names, random-SEED, or a name that the data set knows (ade20k: b)"""
     manifest: str | None = None
-    """a scenario.json that lists the images of every step"""
+    """scenario.json that lists the images of every step"""
     hold_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """share of the training images that no step trains on; they are tested on instead of the test images"""
+    """fraction of the training images that is held out of training and tested on instead of the test images"""
 
 
 @dataclass(frozen=True)
@@ -55,16 +57,19 @@ class ModelConfig:
     """The network: any timm backbone, or `tiny`."""
 
     backbone: str = "resnet101"
+    """name of a timm model that gives feature maps, or tiny"""
     head: Literal["deeplabv3", "lite", "tiny"] = "deeplabv3"
+    """segmentation head"""
     output_stride: Literal[8, 16, 32] = 16
+    """image pixels per feature, in each direction"""
     stages: Count | None = None
-    """stages of the backbone that are used, if not all"""
+    """number of stages of the backbone, if not all"""
     weights: str | None = None
     """local state dict of the backbone (safetensors or a weights-only .pth)"""
     pretrained: bool = False
-    """ask timm's hub for weights"""
+    """weights from timm's hub"""
     frozen_stages: Annotated[int, Field(ge=0)] = 0
-    """first stages of the backbone that are never trained"""
+    """number of first stages of the backbone that are never trained"""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ class MethodConfig:
     """The method and its own settings."""
 
     name: str
+    """name of a method, or a method file (mine.py)"""
     params: dict[str, Any] = field(default_factory=dict)
 
 
@@ -80,11 +86,17 @@ class OptimConfig:
     """SGD with a poly schedule per iteration, a fresh optimiser each step."""
 
     lr_first: Positive = 0.01
+    """learning rate of step 0"""
     lr_next: Positive = 0.001
+    """learning rate of incremental steps"""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """momentum of SGD"""
     weight_decay: NonNegative = 1e-4
+    """weight decay of SGD"""
     nesterov: bool = True
+    """Nesterov momentum"""
     poly_power: NonNegative = 0.9
+    """exponent of the poly schedule; 0: a constant learning rate"""
     head_factor: Positive = 1.0
     """learning-rate factor of head and classifier"""
     new_factor: Positive | None = None
@@ -100,30 +112,37 @@ class TrainConfig:
     """The iteration loop."""
 
     epochs: Count = 30
+    """epochs of each step"""
     epochs_next: Count | None = None
     """epochs of incremental steps, if other than `epochs`"""
     batch_size: Annotated[int, Field(ge=2)] = 24
+    """images of the global batch, over all ranks"""
     accumulate: Count = 1
-    """parts that a batch is split into, one after the other, to save memory"""
+    """number of micro-batches per batch: gradients are accumulated over them, which saves memory"""
     crop: Annotated[int, Field(ge=16)] = 512
+    """side of the square training crops, in pixels"""
     scale: tuple[Positive, Positive] = (0.5, 2.0)
     """area range of the random crop, relative to the image"""
     norm: Literal["frozen", "batch"] = "frozen"
     """batch norm in incremental steps: running statistics, or those of the batch"""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """number format of activations; bf16 and fp16 are mixed precision"""
     channels_last: bool = True
+    """memory layout with channels last: faster convolutions"""
     checkpointing: bool = False
-    """blocks of the backbone are run again on the way back instead of being kept: less memory, more time"""
+    """gradient checkpointing in the backbone: less memory, more time"""
     compile: bool = False
-    """`torch.compile` for backbone and head"""
+    """`torch.compile` of backbone and head"""
     workers: Annotated[int, Field(ge=0)] = 2
+    """processes that read images; 0: the training process does"""
     seed: Annotated[int, Field(ge=0)] = 42
+    """seed of all random numbers"""
     log_every: Count = 10
     """iterations per line of log.jsonl"""
     save_seconds: NonNegative = 60.0
-    """time between checkpoints inside a step"""
+    """seconds between resume points inside a step"""
     track: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
-    """tracker that is fed with the lines of the log; none of them sends anything unless it is told to"""
+    """tracker of the log's lines; they stay on this machine unless its own settings say otherwise"""
 
     def epochs_of(self, step: int) -> int:
         return self.epochs if step == 0 else self.epochs_next or self.epochs
@@ -138,11 +157,11 @@ class EvalConfig:
     """What is looked at during and after each step."""
 
     samples: Annotated[int, Field(ge=0)] = 4
-    """test images whose predictions are kept as pictures"""
+    """number of test images whose predictions are kept as pictures"""
     thin: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    """only every so many-th test image is tested"""
+    """stride through the test images: 10 tests every tenth"""
     every: Count | None = None
-    """epochs between tests during a step, by every strategy of the method"""
+    """number of epochs between tests during a step, by every strategy of the method"""
 
 
 @dataclass(frozen=True)
@@ -150,9 +169,9 @@ class MemoryConfig:
     """Images of earlier steps that are kept and shown again: a section of the methods that use them."""
 
     size: Annotated[int, Field(ge=0)] = 0
-    """images of earlier steps that are kept; 0: none"""
+    """number of exemplars: images of earlier steps that are kept; 0: none"""
     share: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """their share of each batch"""
+    """fraction of each batch that exemplars take"""
 
     @property
     def kept(self) -> str:

@@ -28,14 +28,29 @@ RECORD_FORMAT = "segue-record-1"
 TRAJECTORY_FORMAT = "segue-trajectory-1"
 
 
+def refuse_links(path: Path, root: Path) -> None:
+    """A run writes into its own folder only: neither a file below it nor a folder on the way is a link."""
+    for place in (path, *path.parents):
+        if place == root:
+            return
+        if place.is_symlink():
+            raise UserError(f"{place} is a link: nothing is written through it. Remove it, and go on.")
+    raise AssertionError(f"{path} is not in {root}")
+
+
 @contextmanager
-def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
-    """Write a file whole or not at all: a temporary file beside it, synced, then renamed."""
+def atomic_file(path: str | Path, root: Path | None = None) -> Iterator[IO[bytes]]:
+    """Write a file whole or not at all: a temporary file beside it, synced, then renamed.
+
+    A link is followed, and stays a link, unless `root` says which folder the file must not leave.
+    """
     path, temporary = Path(path), None
     try:
+        if root is not None:
+            refuse_links(path, root)
         if path.exists() and not path.is_file():
             raise UserError(f"{path} is not an ordinary file: nothing is written there.")
-        path = path.resolve()  # a link stays a link
+        path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         with os.fdopen(handle, "wb") as file:
@@ -53,8 +68,14 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
             Path(temporary).unlink(missing_ok=True)
 
 
-def write_json(path: str | Path, document: Any) -> None:
-    with atomic_file(path) as file:
+def append_file(path: Path, root: Path) -> IO[bytes]:
+    """A file that grows line by line; `root` is the folder that it must not leave."""
+    refuse_links(path, root)
+    return open(path, "ab")
+
+
+def write_json(path: str | Path, document: Any, root: Path | None = None) -> None:
+    with atomic_file(path, root) as file:
         text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
         file.write(text.encode("utf-8", "backslashreplace"))  # what is no text: as JSON escapes it
 
@@ -94,7 +115,8 @@ class StepRecord:
         return np.array(self.confusion, dtype=np.int64)
 
     def write(self, folder: str | Path) -> None:
-        write_json(Path(folder) / "steps" / f"{self.step}.json", dataclasses.asdict(self))
+        folder = Path(folder)
+        write_json(folder / "steps" / f"{self.step}.json", dataclasses.asdict(self), folder)
 
 
 def read_record(path: str | Path) -> StepRecord:
@@ -131,8 +153,9 @@ class TrajectoryRecord:
         return np.array(self.confusions[strategy], dtype=np.int64)
 
     def write(self, folder: str | Path) -> None:
-        path = Path(folder) / "trajectory" / f"{self.step}-{self.epoch:04d}.json"
-        write_json(path, dataclasses.asdict(self))
+        folder = Path(folder)
+        path = folder / "trajectory" / f"{self.step}-{self.epoch:04d}.json"
+        write_json(path, dataclasses.asdict(self), folder)
 
 
 def read_trajectory(folder: str | Path) -> tuple[TrajectoryRecord, ...]:

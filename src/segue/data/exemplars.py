@@ -26,7 +26,7 @@ class Exemplar:
     image: int
     """index in the training set"""
     step: int
-    """the step whose labels it has"""
+    """step whose labels the image has"""
 
 
 def choose_exemplars(
@@ -68,7 +68,8 @@ def choose_exemplars(
 def write_exemplars(folder: Path, step: int, exemplars: Sequence[Exemplar], keys: Sequence[str]) -> None:
     """Store the exemplars after a step as references: image keys and the steps whose labels they have."""
     images = [{"key": keys[exemplar.image], "step": exemplar.step} for exemplar in exemplars]
-    write_json(folder / "memory" / f"{step}.json", {"format": FORMAT, "step": step, "images": images})
+    document = {"format": FORMAT, "step": step, "images": images}
+    write_json(folder / "memory" / f"{step}.json", document, folder)
 
 
 def _shown(exemplar: Exemplar, steps: Sequence[Step], present: np.ndarray) -> list[int]:

@@ -25,10 +25,8 @@ from segue.data.image_files import (
     opened,
     orientation,
     raw_mode,
-    read_file,
     upright,
 )
-from segue.data.png import palette_ids
 
 __all__ = [
     "READ_ERRORS",
@@ -140,11 +138,7 @@ def _scale(bits: int) -> np.ndarray:
 
 def read_mask(path: Path) -> np.ndarray:
     """uint8 ids, height x width: the indices of a palette, or grey values, never colours."""
-    content = read_file(path)
-    ids = palette_ids(content, Image.MAX_IMAGE_PIXELS)
-    if ids is not None:
-        return ids
-    with opened(path, content) as image:
+    with opened(path) as image:
         compression = image.info.get("compression")
         if image.format in LOSSY or compression in LOSSY_TIFF:
             raise BadFile(

@@ -15,7 +15,7 @@ import numpy as np
 
 from segue.core.errors import UserError
 from segue.core.records import atomic_file
-from segue.data.crew import check_all
+from segue.data.check_files import check_all
 from segue.data.datasets.base import SegDataset
 
 SHOWN_PROBLEMS = 5

@@ -52,7 +52,9 @@ def load_model(path: str | Path) -> tuple[Segmenter, tuple[str, ...]]:
         raise UserError(f"{path} is not a model of this version ({FORMAT}); write one with 'segue export'.")
     try:
         about: dict[str, Any] = json.loads(metadata["about"])
-        model = Segmenter(validate(ModelConfig, about["model"], "model"))
+        # whatever a stranger's file says: nothing is fetched, and no other file is opened
+        described = {**about["model"], "weights": None, "pretrained": False}
+        model = Segmenter(validate(ModelConfig, described, "model"))
         if about["layer"] is not None:
             model.fusion = CafLayer(
                 model.backbone.channels[-1], validate(LayerConfig, about["layer"], "layer")

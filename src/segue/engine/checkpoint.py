@@ -31,11 +31,11 @@ class DamagedCheckpoint(UserError):
     """A checkpoint file that is truncated, altered or no checkpoint at all."""
 
 
-def save_tree(path: Path, tree: dict[str, Any]) -> None:
-    """Store nested dicts and lists of tensors, numbers and strings."""
+def save_tree(path: Path, tree: dict[str, Any], root: Path | None = None) -> None:
+    """Store nested dicts and lists of tensors, numbers and strings; `root` as in `atomic_file`."""
     skeleton, tensors = take_apart(tree)
     metadata = {"format": FORMAT, "tree": skeleton, "digest": _digest(FORMAT, skeleton, tensors)}
-    with atomic_file(path) as file:
+    with atomic_file(path, root) as file:
         file.write(save(tensors, metadata))
 
 
@@ -160,11 +160,11 @@ class CheckpointStore:
 
     def save_inside(self, step: int, iteration: int, tree: dict[str, Any]) -> None:
         path = self.folder / f"step{step}-{iteration:08d}.safetensors"
-        save_tree(path, tree | {"identity": self.identity})
+        save_tree(path, tree | {"identity": self.identity}, self.folder.parent)
         self._prune(step, iteration)
 
     def save_finished(self, step: int, tree: dict[str, Any]) -> None:
-        save_tree(self.path(step), tree | {"identity": self.identity})
+        save_tree(self.path(step), tree | {"identity": self.identity}, self.folder.parent)
         self._prune(step, math.inf)
 
     def _prune(self, step: int, iteration: float) -> None:

@@ -1,4 +1,4 @@
-"""The rules of a run folder: when it may be used, what is removed, whether its images are still the same."""
+"""The rules of a run folder: when it may be used, and whether its images are still the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,14 +19,11 @@ from segue.core.launch import launcher, this_launch
 from segue.core.manifest import read_manifest
 from segue.core.overrides import differences
 from segue.core.records import atomic_file, read_yaml, write_json
+from segue.engine.own_files import LAUNCH_FILE, check_own
 from segue.engine.recipe import complete
 
-RUN_FOLDERS = ("checkpoints", "steps", "trajectory", "samples", "memory", "tensorboard")
-LAUNCH_FILE = "launch.txt"
-"""which torchrun worked here last: it stays, since a process may die after the last record is written"""
-RUN_FILES = ("log.jsonl", "times.jsonl", "mlflow.db", "scenario.json", LAUNCH_FILE, "recipe.yaml")
 EARLY_FILES = re.compile(r"scenario\.json|launch\.txt|\.(scenario\.json|launch\.txt|recipe\.yaml)\..*\.part")
-"""what a run leaves that was stopped before it had its recipe"""
+"""names of files that a run leaves if it is stopped before it has its recipe"""
 
 MAY_CHANGE = frozenset(
     {
@@ -63,7 +59,9 @@ def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool)
     content = list(folder.iterdir()) if folder.exists() else []
     if (resume or overwrite) and not is_run and not all(EARLY_FILES.fullmatch(path.name) for path in content):
         raise UserError(f"{folder} is not a run folder: it has no recipe.yaml, but other files.")
-    if resume and is_run:
+    if overwrite and is_run:
+        check_own(folder)
+    elif resume and is_run:
         stored = complete(read_yaml(folder / "recipe.yaml"))  # it may be older than some settings
         lines = differences(read_back(stored), read_back(config))
         lines = [line for line in lines if line.split(":")[0] not in MAY_CHANGE]
@@ -93,25 +91,8 @@ def after_restart(folder: Path, resume: bool, overwrite: bool) -> tuple[bool, bo
 
 def note_launch(folder: Path) -> None:
     if this_launch().by_torchrun:
-        with atomic_file(folder / LAUNCH_FILE) as file:
+        with atomic_file(folder / LAUNCH_FILE, folder) as file:
             file.write(launcher().encode())
-
-
-def clear_folder(folder: Path, everything: bool) -> None:
-    """Remove what a killed process left half-written, or a whole run: its own files only, its recipe last."""
-    try:
-        for name in RUN_FOLDERS:
-            for part in (folder / name).rglob(".*.part"):
-                part.unlink()
-            if everything and (folder / name).is_dir():
-                shutil.rmtree(folder / name)
-        for name in RUN_FILES:
-            for part in folder.glob(f".{name}.*.part"):
-                part.unlink()
-            if everything:
-                (folder / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"Cannot clear {folder}: {error.strerror} ({error.filename}).") from error
 
 
 def identity(config: RunConfig) -> str:
@@ -180,8 +161,8 @@ def open_folder(folder: Path, config: RunConfig, manifest: dict[str, Any]) -> No
     if (folder / "recipe.yaml").is_file() and (folder / "scenario.json").is_file():
         check_images(folder, manifest)
         return
-    write_json(folder / "scenario.json", manifest)
-    with atomic_file(folder / "recipe.yaml") as file:
+    write_json(folder / "scenario.json", manifest, folder)
+    with atomic_file(folder / "recipe.yaml", folder) as file:
         file.write(to_yaml(config).encode())
 
 

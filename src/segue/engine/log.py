@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from segue.core.errors import UserError
+from segue.core.records import append_file
 from segue.engine.track import Tracker
 
 LOSS_LOG = "log.jsonl"
@@ -59,9 +60,9 @@ class LossMeter:
 class BadLoss(UserError):
     """A loss term, or a weight because of its gradient, became NaN or infinite."""
 
-    def __init__(self, name: str, value: float, culprit: str = "loss term") -> None:
-        super().__init__(f"The {culprit} '{name}' became {value}.")
-        self.culprit = f"'{name}'" if culprit == "loss term" else "one of the loss terms"
+    def __init__(self, name: str, value: float, subject: str = "loss term") -> None:
+        super().__init__(f"The {subject} '{name}' became {value}.")
+        self.culprit = f"'{name}'" if subject == "loss term" else "one of the loss terms"
 
 
 class LineFile:
@@ -70,7 +71,7 @@ class LineFile:
     def __init__(self, path: Path, keep_bytes: int) -> None:
         self.path = path
         try:
-            self._file = open(path, "ab")  # noqa: SIM115 (open as long as the run)
+            self._file = append_file(path, path.parent)
             self._file.truncate(min(keep_bytes, self._file.tell()))  # never longer: that would append zeros
         except OSError as error:
             raise UserError(f"Cannot write {path}: {error.strerror}.") from error

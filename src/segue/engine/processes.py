@@ -32,9 +32,9 @@ from segue.engine.runtime import pick_device
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 PATIENCE = timedelta(hours=1)
-"""how long processes wait for one that reads all masks or writes; one that is gone is noticed at once"""
+"""longest wait for a process that reads all masks or writes; one that is gone is noticed at once"""
 MEETING = timedelta(minutes=10)
-"""how long they wait for each other at the start"""
+"""longest wait of the processes for each other at the start"""
 MEETING_PAUSE = 0.05
 SYNCED = {nn.BatchNorm2d: nn.SyncBatchNorm, BatchNormAct2d: SyncBatchNormAct}
 

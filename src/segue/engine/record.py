@@ -139,5 +139,5 @@ def _pictures(method: Method, data: Data, step: Step, site: Site) -> None:
     chosen = choose_samples(scenario, data.test_present, data.test_images[-1], count)
     batch, folder = data.sample_batch(chosen, site.device), site.folder / "samples"
     if not (folder / "index.json").is_file():
-        write_inputs(folder, batch, scenario.channel_names(scenario[-1]))
+        write_inputs(folder, batch, scenario)
     write_predictions(folder, method, batch, step.index)

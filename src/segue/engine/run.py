@@ -22,7 +22,6 @@ from segue.engine.data import Data, build_data
 from segue.engine.folder import (
     after_restart,
     check_folder,
-    clear_folder,
     identity,
     locked,
     note_launch,
@@ -30,6 +29,7 @@ from segue.engine.folder import (
 )
 from segue.engine.interrupt import interrupts
 from segue.engine.log import RunLog
+from segue.engine.own_files import clear_folder
 from segue.engine.processes import Group, joined
 from segue.engine.record import record_step, replay_of, step_title, watcher
 from segue.engine.runtime import (
@@ -61,7 +61,7 @@ def run(
     processes the first alone reads and writes that folder; the others return None.
     """
     check_tracker(config.train.track)
-    folder = Path(folder)
+    folder = _named(folder)
     with joined(device) as group:
         display = (display or Display()) if group.first else Display(quiet=True)
         store = CheckpointStore(folder, identity(config))
@@ -87,6 +87,12 @@ def run(
 def _alone_in(folder: Path, group: Group) -> AbstractContextManager[None]:
     """The first process works in the run folder, and no process of another run."""
     return locked(folder) if group.first else nullcontext()
+
+
+def _named(folder: str | Path) -> Path:
+    if not str(folder):
+        raise UserError("The run folder has no name: an empty one would be the current folder.")
+    return Path(folder)
 
 
 def _resume_point(site: Site, resume: bool, overwrite: bool) -> ResumePoint:

@@ -10,6 +10,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from segue.core.classes import voc_palette
+from segue.core.palette import class_colours, hexadecimal
 from segue.core.records import atomic_file, write_json
 from segue.core.scenario import Scenario
 from segue.data.batches import Batch
@@ -31,14 +32,16 @@ def choose_samples(scenario: Scenario, present: np.ndarray, candidates: np.ndarr
     return np.sort(candidates[ranked[:count]])
 
 
-def write_inputs(folder: Path, batch: Batch, class_names: tuple[str, ...]) -> None:
+def write_inputs(folder: Path, batch: Batch, scenario: Scenario) -> None:
     """Images and ground truth, once per run; labels are those of the last step."""
     for number, (image, labels) in enumerate(zip(batch.images.cpu(), batch.labels.cpu(), strict=True)):
-        _write(folder / str(number) / "input.png", Image.fromarray(image.permute(1, 2, 0).numpy()))
-        _write(folder / str(number) / "truth.png", _indexed(labels))
-    write_json(
-        folder / "index.json", {"samples": [{"key": key} for key in batch.keys], "classes": class_names}
-    )
+        _write(folder, f"{number}/input.png", Image.fromarray(image.permute(1, 2, 0).numpy()))
+        _write(folder, f"{number}/truth.png", _indexed(labels))
+    names, shipped = scenario.channel_names(scenario[-1]), scenario.classes.colours
+    index: dict[str, object] = {"samples": [{"key": key} for key in batch.keys], "classes": names}
+    if shipped is not None:
+        index["colours"] = [hexadecimal(colour) for colour in class_colours(scenario[-1].seen, shipped)]
+    write_json(folder / "index.json", index, folder.parent)
 
 
 @torch.inference_mode()
@@ -50,7 +53,7 @@ def write_predictions(folder: Path, method: Method, batch: Batch, step: int) -> 
         name: values.float().cpu().numpy() for name, values in method.attention_maps(batch.images).items()
     }
     for number, (image, labels) in enumerate(zip(batch.images.cpu(), predicted, strict=True)):
-        _write(folder / str(number) / f"step{step}.png", _indexed(labels))
+        _write(folder, f"{number}/step{step}.png", _indexed(labels))
         photo = Image.fromarray(image.permute(1, 2, 0).numpy())
         for name, values in maps.items():
             peak = float(np.abs(values[number]).max())
@@ -58,7 +61,7 @@ def write_predictions(folder: Path, method: Method, batch: Batch, step: int) -> 
             if name != "energy":  # what the strongest colour stands for; energy has no unit
                 about.add_text("peak", f"{peak:.2g}")
             picture = overlay(photo, values[number] / max(peak, TINY))
-            _write(folder / str(number) / f"step{step}-{name}.png", picture, about)
+            _write(folder, f"{number}/step{step}-{name}.png", picture, about)
 
 
 def overlay(photo: Image.Image, level_hw: np.ndarray) -> Image.Image:
@@ -83,6 +86,6 @@ def _indexed(labels: torch.Tensor) -> Image.Image:
     return picture
 
 
-def _write(path: Path, picture: Image.Image, about: PngInfo | None = None) -> None:
-    with atomic_file(path) as file:
+def _write(folder: Path, name: str, picture: Image.Image, about: PngInfo | None = None) -> None:
+    with atomic_file(folder / name, root=folder.parent) as file:
         picture.save(file, format="PNG", pnginfo=about)

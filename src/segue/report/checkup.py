@@ -31,7 +31,7 @@ def write_checkup(path: Path, diagnosis: Diagnosis, costs: Sequence[str]) -> Pat
         "checkup.html.j2",
         diagnosis=diagnosis,
         verdict=verdict(diagnosis),
-        charts=[Markup(chart) for chart in distribution_charts(diagnosis.steps)],
+        charts=[Markup(chart.inline()) for chart in distribution_charts(diagnosis.steps)],
         sizes={split: size_text(sizes) for split, sizes in diagnosis.sizes.items()},
         costs=costs,
         fates=[fate([step]) for step in diagnosis.steps],

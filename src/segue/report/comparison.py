@@ -152,7 +152,8 @@ class Comparison:
         steps = f"{self.num_steps} step{'s' if self.num_steps > 1 else ''}"
         mode = self.policy.get("mode", "mode not recorded")
         tested = f", on {self.policy['tested']}" if "tested" in self.policy else ""
-        return f"{self.dataset}, split {split_text(self.groups)}, {steps}, {mode}{tested}"
+        dataset = Path(self.dataset).stem if self.dataset.endswith(".py") else self.dataset
+        return f"{dataset}, split {split_text(self.groups)}, {steps}, {mode}{tested}"
 
     @cached_property
     def joint(self) -> Entry | None:

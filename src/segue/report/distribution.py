@@ -5,23 +5,21 @@ What is no new class stands first, by what it was drawn as, because most of it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from html import escape
+from collections.abc import Sequence
 
 from segue.data.doctor.diagnosis import StepSurvey
+from segue.report.charts import COLOURS, Chart, house_style, new_figure, shortened
 
-BAR, GAP = 26, 10
-LEFT, TOP, HEIGHT, BOTTOM = 46, 34, 190, 110
-CHARACTERS = 18
-"""of a name below its bar"""
-OTHER, NEW = "#9aa5ac", "#0072b2"
+BAR, SIDES, HEIGHT, LEAST_WIDTH = 36, 90, 330, 360
+"""points of a bar and of what surrounds the bars"""
+OTHER, NEW = "#9aa5ac", COLOURS[0]
 
 
-def distribution_charts(steps: Sequence[StepSurvey]) -> list[str]:
+def distribution_charts(steps: Sequence[StepSurvey]) -> list[Chart]:
     """One chart a step, all on one scale."""
     bars = [_bars(step) for step in steps]
-    limit = max((share for step in bars for _, share, _ in step), default=0.0)
-    limit = next(top for top in (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0) if top >= min(limit, 1.0))
+    highest = 100 * max((share for step in bars for _, share, _ in step), default=0.0)
+    limit = next(top for top in (5, 10, 20, 40, 60, 80, 100) if top >= min(highest, 100))
     return [
         _chart(f"Step {step.index}: {step.train:,} training images", own, limit)
         for step, own in zip(steps, bars, strict=True)
@@ -34,35 +32,25 @@ def _bars(step: StepSurvey) -> list[tuple[str, float, str]]:
     return others + [(count.name, count.share, NEW) for count in step.classes]
 
 
-def _chart(title: str, bars: Sequence[tuple[str, float, str]], limit: float) -> str:
-    width = max(LEFT + len(bars) * (BAR + GAP) + 70, 320)  # the last name leans out to the right
-    parts = [f'<text x="{LEFT}" y="16" font-weight="600">{escape(title)}</text>', *_axis(limit, width)]
-    for index, (name, share, colour) in enumerate(bars):
-        x, height = LEFT + GAP + index * (BAR + GAP), HEIGHT * share / limit
-        y = TOP + HEIGHT - height
-        hint = f"{escape(name)}: {100 * share:.2f} % of the pixels"
-        parts.append(
-            f'<g><title>{hint}</title><rect x="{x}" y="{y:.1f}" width="{BAR}" height="{height:.1f}"'
-            f' fill="{colour}"/><text x="{x + BAR / 2}" y="{y - 4:.1f}" text-anchor="middle" font-size="10">'
-            f'{100 * share:.1f}</text><text font-size="11" transform="translate({x + BAR / 2 - 4}'
-            f' {TOP + HEIGHT + 14}) rotate(50)">{escape(_short(name))}</text></g>'
-        )
-    return (
-        f'<svg class="bars" width="{width}" viewBox="0 0 {width} {TOP + HEIGHT + BOTTOM}" role="img"'
-        f' aria-label="{escape(title)}" font-family="inherit" font-size="13" fill="currentColor">'
-        f"{''.join(parts)}</svg>"
+@house_style()
+def _chart(title: str, bars: Sequence[tuple[str, float, str]], limit: int) -> Chart:
+    figure = new_figure(max(SIDES + BAR * len(bars), LEAST_WIDTH), HEIGHT)
+    axes = figure.subplots()
+    axes.set_title(title)
+    places = range(len(bars))
+    shares = [100 * share for _, share, _ in bars]
+    drawn = axes.bar(places, shares, width=0.72, color=[colour for _, _, colour in bars])
+    axes.bar_label(drawn, fmt="%.1f", fontsize=10, padding=2)
+    axes.set_ylim(0, limit)
+    axes.set_ylabel("percent of the pixels")
+    axes.set_xticks(
+        places,
+        [shortened(name) for name, _, _ in bars],
+        rotation=50,
+        fontsize=11,
+        horizontalalignment="right",
+        rotation_mode="anchor",
     )
-
-
-def _axis(limit: float, width: float) -> Iterator[str]:
-    for tick in range(5):
-        value = limit * tick / 4
-        y = TOP + HEIGHT * (1 - tick / 4)
-        yield (
-            f'<path d="M{LEFT} {y:.1f}H{width - 8}" stroke="currentColor" stroke-opacity=".15"/>'
-            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" font-size="11">{100 * value:g} %</text>'
-        )
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= CHARACTERS else f"{name[: CHARACTERS - 1]}…"
+    axes.tick_params(axis="x", length=0)
+    told = ", ".join(f"{name} {share:.2f} %" for (name, _, _), share in zip(bars, shares, strict=True))
+    return Chart("distribution", title, f"{title}: {told}", figure)

@@ -1,7 +1,6 @@
 """What the numbers of a comparison say, in a few plain sentences.
 
-The first one is about what is kept. That alone would praise a model that learns nothing new, so the second
-one adds how well the new classes are known.
+A model that learns nothing new forgets little, so what is kept and what is learned stand in one sentence.
 """
 
 from __future__ import annotations
@@ -14,38 +13,64 @@ from segue.report.comparison import Comparison, Entry
 FORGETS, KEEPS = "finetune", "caf"
 """the two methods that make the point: plain training, and the one that this package is about"""
 SPOKEN = {FORGETS: "fine-tuning", KEEPS: "CAF"}
+LEARNED = 10.0
+"""percent of IoU from which a new class counts as learned"""
+MOST_NAMES = 3
+"""classes that a sentence names"""
 
 
 @dataclass(frozen=True)
-class _Kept:
+class Outcome:
+    """What one method kept and learned, over its finished runs."""
+
     name: str
+    method: str
     stability: float
+    """mean IoU of the first classes at the end, as a share of the one after step 0"""
+    new: float
+    """mean IoU of the later classes at the end, in percent"""
+    all: float
+    """mean IoU of all classes at the end, in percent"""
     plasticity: float
+    """mean IoU of the later classes, as a share of the one of joint training"""
+    later: dict[str, float]
+    """IoU of each later class at the end, in percent"""
+
+    @property
+    def learned(self) -> int:
+        return sum(score >= LEARNED for score in self.later.values())
+
+    @property
+    def missed(self) -> dict[str, float]:
+        """The later classes that are not learned, the worst first."""
+        scores = sorted(self.later.items(), key=lambda item: item[1])
+        return {name: score for name, score in scores if score < LEARNED}
 
 
 def headline(comparison: Comparison) -> str:
-    """What is left of the first classes: fine-tuning, CAF, and any other method that keeps more than CAF."""
-    kept = _contrast(comparison)
-    if not kept or comparison.num_steps < 2:
+    """What is left of the first classes and what was learned since, by the methods worth a sentence."""
+    outcomes = contrast(comparison)
+    if not outcomes or comparison.num_steps < 2:
         count = len(comparison.entries)
         return f"{count} {'methods' if count > 1 else 'method'} on {comparison.title}"
-    first, *others = kept
-    text = (
-        f"After {comparison.num_steps} steps {first.name} keeps {_percent(first.stability)} of its score on"
-        f" the first {_classes(comparison.num_first)}"
-    )
-    parts = [f"{other.name} keeps {_percent(other.stability)}" for other in others]
-    return "; ".join([text, *parts]) + "."
+    first, *others = outcomes
+    of_old = f"on the first {_classes(comparison.num_first)}"
+    parts = [f"After {comparison.num_steps} steps {_kept(first)} of its score {of_old} and {_learned(first)}"]
+    parts += [f"{_kept(other)} and {_learned(other)}" for other in others]
+    return "; ".join(parts) + "."
 
 
 def new_classes(comparison: Comparison) -> str | None:
-    """How well the methods of the headline learned what came later, measured by Joint."""
-    kept = [one for one in _contrast(comparison) if not math.isnan(one.plasticity)]
-    if not kept:
-        return None
-    count = len(comparison.classes) - 1 - comparison.num_first
-    reached = ", ".join(f"{one.name} reaches {_percent(one.plasticity)}" for one in kept)
-    return f"On the {_classes(count)} that came later {reached} of what joint training scores."
+    """Which new classes were missed, and how near the others come to joint training."""
+    outcomes = contrast(comparison)
+    missed = [f"{outcome.name} {_missed(outcome)}" for outcome in outcomes if outcome.missed]
+    near = [outcome for outcome in outcomes if not math.isnan(outcome.plasticity)]
+    reached = ", ".join(f"{outcome.name} reaches {_percent(outcome.plasticity)}" for outcome in near)
+    sentences = [
+        *([f"New classes below {LEARNED:.0f} % IoU: {'; '.join(missed)}."] if missed else []),
+        *([f"Of what joint training scores on the new classes, {reached}."] if near else []),
+    ]
+    return " ".join(sentences) or None
 
 
 def scoring(comparison: Comparison) -> str:
@@ -56,29 +81,54 @@ def scoring(comparison: Comparison) -> str:
     }.get(comparison.policy.get("future", ""), "how classes of later steps are scored is not recorded")
     return (
         "Scores are mean IoU over classes on the test images; background is left out unless a column says"
-        f" +bg. Void pixels are never scored, and {future}."
+        f" +bg. Void pixels are never scored, and {future}. A new class counts as learned from"
+        f" {LEARNED:.0f} % IoU on."
     )
 
 
-def _contrast(comparison: Comparison) -> list[_Kept]:
-    """Fine-tuning, CAF and the best of the others if it keeps more than CAF or if there is no CAF."""
-    rows = [_kept(entry, comparison) for entry in comparison.entries if not entry.offline]
-    known = [(method, row) for method, row in rows if not math.isnan(row.stability)]
-    forgets = [row for method, row in known if method == FORGETS]
-    keeps = [row for method, row in known if method == KEEPS]
-    if not forgets and not keeps:
-        return []
-    others = sorted((row for method, row in known if method not in SPOKEN), key=lambda row: -row.stability)
-    bar = max((row.stability for row in keeps), default=-math.inf)
-    return [*forgets[:1], *keeps[:1], *[row for row in others if row.stability > bar][:1]]
+def contrast(comparison: Comparison) -> list[Outcome]:
+    """Fine-tuning, CAF, and the best of the others if it is better than CAF on all classes."""
+    outcomes = [_outcome(entry, comparison) for entry in comparison.entries if not entry.offline]
+    known = [outcome for outcome in outcomes if not math.isnan(outcome.stability)]
+    forgets = [outcome for outcome in known if outcome.method == FORGETS]
+    keeps = [outcome for outcome in known if outcome.method == KEEPS]
+    others = sorted((one for one in known if one.method not in SPOKEN), key=lambda one: -one.all)
+    bar = max((outcome.all for outcome in keeps), default=-math.inf)
+    return [*forgets[:1], *keeps[:1], *[outcome for outcome in others if outcome.all > bar][:1]]
 
 
-def _kept(entry: Entry, comparison: Comparison) -> tuple[str, _Kept]:
-    spoken = SPOKEN.get(entry.method, entry.method)
-    name = entry.label.replace(entry.method, spoken, 1)
-    stability = entry.final_stat(lambda s: s.stability, None).mean
-    plasticity = entry.final_stat(lambda s: s.plasticity, comparison.joint).mean
-    return entry.method, _Kept(name, stability, plasticity)
+def _outcome(entry: Entry, comparison: Comparison) -> Outcome:
+    per_class = entry.class_stats()[1 + comparison.num_first :]
+    names = comparison.classes[1 + comparison.num_first :]
+    scores = {name: 100 * stat.mean for name, stat in zip(names, per_class, strict=False)}
+    return Outcome(
+        name=entry.label.replace(entry.method, SPOKEN.get(entry.method, entry.method), 1),
+        method=entry.method,
+        stability=entry.final_stat(lambda s: s.stability, None).mean,
+        new=100 * entry.final_stat(lambda s: s.final.new, None).mean,
+        all=100 * entry.final_stat(lambda s: s.final.all, None).mean,
+        plasticity=entry.final_stat(lambda s: s.plasticity, comparison.joint).mean,
+        later={name: score for name, score in scores.items() if not math.isnan(score)},
+    )
+
+
+def _kept(outcome: Outcome) -> str:
+    return f"{outcome.name} keeps {_percent(outcome.stability)}"
+
+
+def _learned(outcome: Outcome) -> str:
+    if not outcome.later:
+        return "is not tested on new classes"
+    if len(outcome.later) > 1:
+        return f"learns {outcome.learned} of {len(outcome.later)} new classes (mean IoU {outcome.new:.1f})"
+    verb = "learns" if outcome.learned else "does not learn"
+    return f"{verb} the new class (IoU {outcome.new:.1f})"
+
+
+def _missed(outcome: Outcome) -> str:
+    named = [f"'{name}' {score:.1f}" for name, score in list(outcome.missed.items())[:MOST_NAMES]]
+    more = len(outcome.missed) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
 
 
 def _percent(share: float) -> str:

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import yaml
 from markupsafe import Markup
 
-from segue.core.classes import IGNORE
+from segue.core.classes import Colour
+from segue.core.palette import BACKGROUND, UNSCORED, hexadecimal
 from segue.core.records import RunRecord
 from segue.report.comparison import Comparison, Stat, compare
-from segue.report.figures import step_charts
 from segue.report.headline import headline, new_classes, scoring
-from segue.report.page import render_page, write_page
-from segue.report.pictures import PALETTE, read_samples, shown_steps
+from segue.report.line_charts import step_charts
+from segue.report.page import render_page
+from segue.report.pictures import read_colours, read_samples, shown_steps
 from segue.report.tables import Sheet, metrics_sheet, results_sheet
 from segue.report.trajectory import trajectory_charts
-
-
-def write_report(runs: Sequence[RunRecord], path: str | Path) -> Path:
-    """Write the page that compares these runs; returns where it lies."""
-    return write_page(path, render(runs))
 
 
 def render(runs: Sequence[RunRecord]) -> str:
     """The page as text."""
     comparison = compare(runs)
-    samples = read_samples(comparison)
+    colours = read_colours(comparison)
+    samples = read_samples(comparison, colours)
     return render_page(
         "report.html.j2",
         comparison=comparison,
@@ -37,14 +33,14 @@ def render(runs: Sequence[RunRecord]) -> str:
         new_classes=new_classes(comparison),
         scoring=scoring(comparison),
         sheets=[_sheet(results_sheet(comparison)), _sheet(metrics_sheet(comparison))],
-        charts=[Markup(chart) for chart in step_charts(comparison)],
-        trajectories=[Markup(chart) for chart in trajectory_charts(comparison)],
+        charts=[Markup(chart.inline()) for chart in step_charts(comparison)],
+        trajectories=[Markup(chart.inline()) for chart in trajectory_charts(comparison)],
         class_rows=_class_rows(comparison),
         samples=samples,
         attention=any(row.kind for sample in samples for row in sample.rows),
         structured=any(row.kind == "attention" for sample in samples for row in sample.rows),
         columns=shown_steps(comparison.num_steps),
-        legend=_legend(comparison),
+        legend=_legend(comparison, colours),
         runs=[_run(run) for run in runs],
     )
 
@@ -76,19 +72,21 @@ def _class_rows(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _legend(comparison: Comparison) -> list[dict[str, Any]]:
+def _legend(comparison: Comparison, colours: Sequence[Colour]) -> list[dict[str, Any]]:
     """Colour and name of each class, by the step that brings it."""
-
-    def colour(channel: int) -> str:
-        return "#" + bytes(PALETTE[3 * channel : 3 * channel + 3]).hex()
-
-    channel, parts = 1, []
-    for step, group in enumerate(comparison.groups):
-        entries = [{"colour": colour(channel + i), "name": name} for i, name in enumerate(group)]
-        parts.append({"title": f"step {step}", "entries": entries})
-        channel += len(group)
-    rest = [{"colour": colour(0), "name": "background"}, {"colour": colour(IGNORE), "name": "not scored"}]
-    return [*parts, {"title": "other", "entries": rest}]
+    following = iter(colours)
+    groups = {
+        f"step {step}": [(name, next(following)) for name in group]
+        for step, group in enumerate(comparison.groups)
+    }
+    groups["other"] = [("background", BACKGROUND), ("not scored", UNSCORED)]
+    return [
+        {
+            "title": title,
+            "entries": [{"colour": hexadecimal(colour), "name": name} for name, colour in entries],
+        }
+        for title, entries in groups.items()
+    ]
 
 
 def _run(run: RunRecord) -> dict[str, Any]:

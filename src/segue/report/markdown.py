@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
-from segue.core.records import RunRecord, atomic_file
+from segue.core.records import RunRecord
 from segue.report.comparison import Stat, compare
 from segue.report.tables import Sheet, format_number, metrics_sheet, results_sheet
 
@@ -16,13 +15,6 @@ def markdown_tables(runs: Sequence[RunRecord], costs: bool = True) -> str:
     comparison = compare(runs)
     sheets = [results_sheet(comparison), *([metrics_sheet(comparison)] if costs else [])]
     return "\n".join(sheet_markdown(sheet) for sheet in sheets)
-
-
-def write_markdown(runs: Sequence[RunRecord], path: str | Path) -> Path:
-    """Both tables as a Markdown file."""
-    with atomic_file(path) as file:
-        file.write(markdown_tables(runs).encode())
-    return Path(path)
 
 
 def sheet_markdown(sheet: Sheet, first: str = "method") -> str:

@@ -12,10 +12,12 @@ from rich.table import Table
 from segue.core.config import RunConfig
 from segue.core.records import RunRecord
 from segue.core.remarks import PaperNumbers, Remarks
+from segue.report.charts import Chart
 from segue.report.comparison import Comparison, Entry, Stat, compare
+from segue.report.line_charts import steps_chart
 from segue.report.markdown import sheet_markdown
-from segue.report.method_charts import Picture, method_pictures
-from segue.report.protocol import protocol_text
+from segue.report.plane_chart import plane_chart
+from segue.report.settings import settings_table
 from segue.report.tables import EXPLAINED, FINALS, MEANS, OVER_STEPS, Sheet, convention, sheet_table
 
 HEADS = (
@@ -82,10 +84,17 @@ class MethodTable:
         scores = [entry.final_stat(score, None) for score in FINALS.values()]
         return tuple(each.scaled(100) for each in (*scores, entry.incremental_stat(lambda s: s.average)))
 
-    def pictures(self, page: str) -> dict[str, Picture]:
-        """The charts for a page of this name, by where they belong beside it."""
-        found = method_pictures(self.setting, self.entries, self.comparison.num_steps)
-        return {f"figures/{page}-{self.folder}-{picture.kind}.svg": picture for picture in found}
+    def charts(self, page: str) -> dict[str, Chart]:
+        """What there is to draw, by its file beside a page of this name: lines over more than two steps, and
+        old against new classes."""
+        steps = self.comparison.num_steps
+        drawn = [
+            steps_chart(self.setting, self.entries, steps) if steps > 2 else None,
+            plane_chart(self.setting, self.entries, steps),
+        ]
+        return {
+            f"figures/{page}-{self.folder}-{chart.name}.svg": chart for chart in drawn if chart is not None
+        }
 
 
 def methods_table(table: MethodTable) -> Table:
@@ -163,15 +172,22 @@ def methods_page(tables: Sequence[MethodTable], command: str, page: str) -> str:
 
 
 def _section(table: MethodTable, page: str) -> list[str]:
-    """Protocol, tables, charts, the papers' numbers and remarks."""
-    parts = [protocol_text(table.recipes, table.entries)] if table.recipes else []
+    """Scores, charts, the papers' numbers, remarks, and at the end the settings."""
+    parts = []
     parts += [
         sheet_markdown(methods_sheet(table)),
         sheet_markdown(others_sheet(table), "method: what it keeps between steps"),
     ]
-    parts += [f"![{picture.alt}]({file})" for file, picture in table.pictures(page).items()]
+    parts += [f"![{chart.alt}]({file})" for file, chart in table.charts(page).items()]
     if table.remarks.paper is not None:
         parts.append(sheet_markdown(paper_sheet(table, table.remarks.paper)))
     said = table.remarks.remarks
     lines = [f"* **{name}**: {' '.join(said[name].split())}" for name in table.runs if name in said]
-    return [*parts, *(["\n".join(lines)] if lines else [])]
+    parts += ["\n".join(lines)] if lines else []
+    if table.recipes:
+        parts += [
+            "**Settings**",
+            settings_table(table.recipes, table.entries),
+            "Settings other than the defaults, and the usual ones; the methods' own parameters are left out.",
+        ]
+    return parts

@@ -12,21 +12,20 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from segue.core.classes import IGNORE, voc_palette
+from segue.core.classes import Colour
 from segue.core.errors import UserError
+from segue.core.palette import distinct_colours, flat_palette
 from segue.report.comparison import Comparison, Entry
 
 MAX_SIDE = 256
 """of a stored picture: twice what the page shows, for dense screens"""
 MAX_COLUMNS = 6
 """steps per row; of a longer split some are left out, never the first and the last"""
-
-PALETTE = [232, 235, 236, *voc_palette()[3 : 3 * IGNORE], 255, 255, 255]
-"""the colours of VOC, but a light background (dark classes vanish on black) and white for not scored"""
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,35 @@ def shown_steps(num_steps: int) -> list[int]:
     return sorted({round(step) for step in np.linspace(0, num_steps - 1, min(num_steps, MAX_COLUMNS))})
 
 
-def read_samples(comparison: Comparison) -> list[Sample]:
+def read_colours(comparison: Comparison) -> list[Colour]:
+    """The colour of each class: the data set's own if a run has it, else one that can be told apart."""
+    count = len(comparison.classes) - 1
+    for entry in comparison.entries:
+        for run in entry.runs:
+            path = run.folder / "samples" / "index.json"
+            stored = _read_index(path).get("colours") if path.is_file() else None
+            if isinstance(stored, list) and len(stored) == count:
+                return [_colour(text, path) for text in stored]
+    return list(distinct_colours(count))
+
+
+def _colour(text: object, path: Path) -> Colour:
+    try:
+        red, green, blue = bytes.fromhex(str(text).removeprefix("#"))
+    except ValueError as error:
+        raise UserError(f"{path} names a colour {text!r}; colours are like #0072b2.") from error
+    return red, green, blue
+
+
+def read_samples(comparison: Comparison, colours: Sequence[Colour]) -> list[Sample]:
     """All sample images of the first run of each row that has any."""
+    palette = flat_palette(colours)
     folders: dict[str, list[tuple[Entry, Path]]] = {}
     for entry in comparison.entries:
         for key, folder in _sample_folders(entry).items():
             folders.setdefault(key, []).append((entry, folder))
     steps = shown_steps(comparison.num_steps)
-    return [_sample(key, found, steps) for key, found in folders.items()]
+    return [_sample(key, found, steps, palette) for key, found in folders.items()]
 
 
 def _sample_folders(entry: Entry) -> dict[str, Path]:
@@ -78,28 +98,35 @@ def _sample_folders(entry: Entry) -> dict[str, Path]:
     for run in entry.runs:
         index = run.folder / "samples" / "index.json"
         if index.is_file():
-            try:
-                document = json.loads(index.read_text(encoding="utf-8"))
-                keys = [str(sample["key"]) for sample in document["samples"]]
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise UserError(f"{index} is not an index of sample pictures: {error!r}.") from error
+            keys = [sample["key"] for sample in _read_index(index)["samples"]]
             return {key: index.parent / str(position) for position, key in enumerate(keys)}
     return {}
 
 
-def _sample(key: str, found: Sequence[tuple[Entry, Path]], steps: Sequence[int]) -> Sample:
+def _read_index(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        samples = [{"key": str(sample["key"])} for sample in document["samples"]]
+        return {"samples": samples, "colours": document.get("colours")}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is not an index of sample pictures: {error!r}.") from error
+
+
+def _sample(
+    key: str, found: Sequence[tuple[Entry, Path]], steps: Sequence[int], palette: Sequence[int]
+) -> Sample:
     photo = next(filter(None, (_open(place / "input.png", "RGB") for _, place in found)), None)
     truth = next(filter(None, (_open(place / "truth.png", None) for _, place in found)), None)
     photo = photo and fitted(photo, Image.Resampling.BILINEAR)
     return Sample(
         key=key,
         input=picture(photo, f"{key}: input"),
-        truth=picture(truth and coloured(truth), f"{key}: ground truth"),
-        rows=tuple(row for entry, place in found for row in _rows(entry, place, steps)),
+        truth=picture(truth and coloured(truth, palette), f"{key}: ground truth"),
+        rows=tuple(row for entry, place in found for row in _rows(entry, place, steps, palette)),
     )
 
 
-def _rows(entry: Entry, place: Path, steps: Sequence[int]) -> Iterator[PictureRow]:
+def _rows(entry: Entry, place: Path, steps: Sequence[int], palette: Sequence[int]) -> Iterator[PictureRow]:
     """The predictions of a method and, if it has any, its maps over the photo."""
     # The single step of Joint stands beside the last step of the others.
     files = {steps[-1]: "step0"} if entry.offline else {step: f"step{step}" for step in steps}
@@ -108,7 +135,8 @@ def _rows(entry: Entry, place: Path, steps: Sequence[int]) -> Iterator[PictureRo
         return tuple(picture(images.get(step), f"{label}, step {step}") for step in steps)
 
     labels = {step: _open(place / f"{name}.png", None) for step, name in files.items()}
-    yield PictureRow(entry.label, cells(entry.label, {k: x and coloured(x) for k, x in labels.items()}))
+    drawn = {step: image and coloured(image, palette) for step, image in labels.items()}
+    yield PictureRow(entry.label, cells(entry.label, drawn))
     for kind in ("energy", "attention"):
         maps = {step: _open(place / f"{name}-{kind}.png", "RGB") for step, name in files.items()}
         if any(maps.values()):
@@ -123,10 +151,10 @@ def _fitted_map(image: Image.Image) -> Image.Image:
     return small
 
 
-def coloured(indices: Image.Image) -> Image.Image:
+def coloured(indices: Image.Image, palette: Sequence[int]) -> Image.Image:
     """A label picture in the colours of the legend, whatever palette its file has."""
     picture = fitted(indices, Image.Resampling.NEAREST)
-    picture.putpalette(PALETTE)
+    picture.putpalette(palette)
     return picture
 
 
@@ -140,10 +168,10 @@ def _open(path: Path, mode: str | None) -> Image.Image | None:
     if not path.is_file():
         return None
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=("PNG",)) as image:  # PIL's other decoders may start programs
             image.load()
-    except (OSError, SyntaxError) as error:
-        raise UserError(f"{path} is not a readable picture: {error}.") from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError(f"{path} is not a readable picture (PNG): {error}.") from error
     if mode is None and image.mode not in ("P", "L"):
         raise UserError(f"{path} should hold one label per pixel (mode P), but its mode is {image.mode}.")
     peak = image.info.get("peak")

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from segue.core.metrics import step_scores
 from segue.core.records import RunRecord, TrajectoryRecord, read_trajectory
+from segue.report.charts import Chart
 from segue.report.comparison import Comparison, Stat, stat
-from segue.report.figures import Line, axis_limit, line_chart
+from segue.report.line_charts import Line, axis_limit, line_chart
 from segue.report.tables import Sheet
 
 TITLES = {"old": "classes of step 0", "new": "later classes"}
@@ -55,20 +56,21 @@ def _trajectory(label: str, step: int, records: Sequence[TrajectoryRecord]) -> T
     return Trajectory(label, step, epochs, scores)
 
 
-def trajectory_charts(comparison: Comparison) -> list[str]:
+def trajectory_charts(comparison: Comparison) -> list[Chart]:
     """Old and new classes over the epochs of each step, a line per strategy."""
     charts = []
     for entry in comparison.entries:
         for found in trajectories(entry.label, entry.runs):
-            content = {
-                mean: [Line(name, scores[mean]) for name, scores in found.scores.items()] for mean in TITLES
-            }
-            limit = axis_limit(line for lines in content.values() for line in lines)
-            for mean, lines in content.items():
-                title = f"{found.label}, step {found.step}: {TITLES[mean]}"
-                charts.append(
-                    line_chart(title, "mIoU, percent", lines, [], limit, found.epochs, "epochs of the step")
-                )
+            limit = axis_limit(
+                value for scores in found.scores.values() for mean in TITLES for value in scores[mean]
+            )
+            for mean, what in TITLES.items():
+                lines = [
+                    Line(name, scores[mean], index)
+                    for index, (name, scores) in enumerate(found.scores.items())
+                ]
+                title = f"{found.label}, step {found.step}: {what}"
+                charts.append(line_chart({title: lines}, limit, found.epochs, "epochs of the step"))
     return charts
 
 

@@ -13,7 +13,6 @@ from segue.core import plugins
 from segue.core.config import RunConfig, validate
 from segue.core.errors import UserError
 from segue.core.progress import Display
-from segue.core.records import atomic_file
 from segue.core.remarks import Remarks, read_remarks
 from segue.engine.folder import plain_name
 from segue.engine.recipe import resolve
@@ -104,9 +103,8 @@ def _write(page: Path, tables: Sequence[MethodTable], command: str, display: Dis
     """The charts, then the page that shows them."""
     text = methods_page(tables, command, page.stem)
     for table in tables:
-        for name, picture in table.pictures(page.stem).items():
-            with atomic_file(page.parent / name) as file:
-                file.write(picture.svg.encode())
+        for name, chart in table.charts(page.stem).items():
+            chart.save(page.parent / name)
     write_page(page, text, display)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from segue.core.config import RunConfig, as_dict
@@ -12,10 +13,11 @@ from segue.engine.folder import MAY_CHANGE
 
 
 def setting_text(config: RunConfig) -> str:
-    """Data set, split and mode."""
+    """Data set, split and mode; of a data set in a file of one's own the name without its place."""
     scenario = config.scenario
+    dataset = Path(scenario.dataset).stem if scenario.dataset.endswith(".py") else scenario.dataset
     split = scenario.split if isinstance(scenario.split, str) else "custom"
-    return f"{scenario.dataset} {split} {scenario.mode}"
+    return f"{dataset} {split} {scenario.mode}"
 
 
 def named_methods(methods: Sequence[str], known: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from segue.cli.options import tell
+from segue.cli.options import named_path, tell
 
 if TYPE_CHECKING:
     from segue.data.convert import Converted
@@ -21,7 +21,7 @@ MOST_LINES = 10
 
 def command(
     source: Annotated[Path, typer.Argument(metavar="IN", help="A folder or JSON file of annotations.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", parser=named_path, help="The folder to write.")],
     to: Annotated[
         Literal["voc", "folder"],
         typer.Option("--to", help="voc: JPEG images, palette masks. folder: lossless images, masks."),

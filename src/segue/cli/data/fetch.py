@@ -7,13 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
+from segue.cli.options import out_option
+
 
 def command(
     name: Annotated[
         Literal["voc", "ade20k", "cityscapes"],
         typer.Argument(metavar="NAME", help="voc, ade20k or cityscapes."),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder for the data.")] = Path("data"),
+    out: Annotated[Path, out_option("Folder for the data.")] = Path("data"),
     archive: Annotated[
         list[Path] | None,
         typer.Option("--archive", metavar="FILE", help="A file got by hand; may be said more than once."),

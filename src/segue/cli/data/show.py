@@ -13,6 +13,7 @@ from segue.cli.options import (
     ModeOption,
     SplitOption,
     Words,
+    out_option,
     with_manifest,
 )
 
@@ -28,7 +29,7 @@ def command(
         Literal["train", "test"], typer.Option("--part", help="Training or test images.")
     ] = "train",
     images: Annotated[int, typer.Option("--images", min=1, help="How many images.")] = 12,
-    out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("sheet.html"),
+    out: Annotated[Path, out_option("The page to write.")] = Path("sheet.html"),
 ) -> None:
     """Write a contact sheet of a step: images, masks as drawn, labels as the model sees them.
 

@@ -12,9 +12,13 @@ from segue.cli.options import (
     SPLIT,
     ModeOption,
     Words,
+    named_path,
 )
 
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="The manifest to write, such as scenario.json.")]
+Out = Annotated[
+    Path,
+    typer.Argument(metavar="OUT", parser=named_path, help="The manifest to write, such as scenario.json."),
+]
 
 
 def command(

@@ -33,6 +33,13 @@ CLASSES = {
     **{32: "motorcycle", 33: "bicycle"},
 }
 """raw label -> name, in the order of the class ids"""
+COLOURS = (
+    *((128, 64, 128), (244, 35, 232), (70, 70, 70), (102, 102, 156), (190, 153, 153), (153, 153, 153)),
+    *((250, 170, 30), (220, 220, 0), (107, 142, 35), (152, 251, 152), (70, 130, 180)),
+    *((220, 20, 60), (255, 0, 0), (0, 0, 142), (0, 0, 70), (0, 60, 100), (0, 80, 100)),
+    *((0, 0, 230), (119, 11, 32)),
+)
+"""colours of the classes, as the benchmark has them"""
 
 
 def class_ids_of_raw_labels() -> np.ndarray:
@@ -63,7 +70,13 @@ class Cityscapes(FileDataset):
         "train": {"epochs": 30, "batch_size": 24, "crop": 512, "scale": (0.5, 2.0)},
     }
     published = 2_975
-    classes = ClassTable("cityscapes", dict(enumerate(CLASSES.values())), background=None, void=(IGNORE,))
+    classes = ClassTable(
+        "cityscapes",
+        dict(enumerate(CLASSES.values())),
+        background=None,
+        void=(IGNORE,),
+        colours=dict(enumerate(COLOURS)),
+    )
 
     def __init__(self, config: Config, split: DataSplit) -> None:
         root, subset = data_root(config.root, "cityscapes", f"the one with {HOLDS}"), SUBSETS[split]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from segue.core.classes import ClassTable
+from segue.core.classes import ClassTable, voc_palette
 from segue.core.errors import UserError
 from segue.data.datasets._files import FileDataset, Pair, data_root
 from segue.data.datasets.base import DataSplit
@@ -32,6 +32,8 @@ CLASSES = (
         "tvmonitor",
     ),
 )
+PALETTE = voc_palette(len(CLASSES) + 1)
+COLOURS = {i: (PALETTE[3 * i], PALETTE[3 * i + 1], PALETTE[3 * i + 2]) for i in range(1, len(CLASSES) + 1)}
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Voc(FileDataset):
         "train": {"epochs": 30, "batch_size": 24, "crop": 512, "scale": (0.5, 2.0)},
     }
     published = 10_582  # with SBD's extra masks
-    classes = ClassTable("voc", dict(enumerate(CLASSES, start=1)), background=0, void=(255,))
+    classes = ClassTable("voc", dict(enumerate(CLASSES, start=1)), background=0, void=(255,), colours=COLOURS)
 
     def __init__(self, config: Config, split: DataSplit) -> None:
         root = find_root(data_root(config.root, "voc", "the folder VOC2012"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from segue.core.errors import UserError
-from segue.data.crew import check_all
+from segue.data.check_files import check_all
 from segue.data.datasets.base import SegDataset
 from segue.data.images import BadFile
 from segue.data.index import keep_index
