@@ -49,7 +49,7 @@ class ScenarioConfig:
     manifest: str | None = None
     """scenario.json that lists the images of every step"""
     hold_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """fraction of the training images that is held out of training and tested on instead of the test images"""
+    """fraction of the training images that is held out and tested on instead of the test images"""
 
 
 @dataclass(frozen=True)
