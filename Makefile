@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+STAMP_DOCS := $(VENV)/.docs-ready
 
-.PHONY: demo test slow results bench lint format clean help
+.PHONY: demo test slow results bench docs lint format clean help
 
 help:
 	@echo "make demo    four methods on the embedded data set, a table and a page (a few minutes)"
@@ -12,6 +13,7 @@ help:
 	@echo "make slow    the tests that train for minutes"
 	@echo "make results the pages of results, from the records; runs what is missing"
 	@echo "make bench   time and memory as ratios: tables, JSON and docs/performance.md (half an hour)"
+	@echo "make docs    the site with the API reference, in site/; a broken link is an error"
 	@echo "make lint    style and format checks"
 	@echo "make format  format the code"
 
@@ -33,20 +35,20 @@ slow: $(STAMP)
 VOC256 := data.root=data/voc256 model.weights=weights/mobilenetv2_100.safetensors
 
 results: $(STAMP)
-	@$(BIN)/segue ablate all --on scenes --seeds 3 --out results/ablations --page docs/results-scenes.md
-	@$(BIN)/segue compare --on scenes --split 4-2 --seeds 3 --out results/compare --page docs/results-methods.md
+	@$(BIN)/segue ablate all --on scenes --seeds 3 --out results/ablations --page docs/results/scenes-ablations.md
+	@$(BIN)/segue compare --on scenes --split 4-2 --seeds 3 --out results/compare --page docs/results/scenes-4-2-methods.md
 	@$(BIN)/segue tune voc256.yaml --on voc --split 15-1 --out results/voc256/tuning \
-		--page docs/results-voc256-tuning.md $(VOC256)
+		--page docs/results/voc256-15-1-tuning.md $(VOC256)
 	@$(BIN)/segue tune voc256-15-5.yaml --on voc --split 15-5 --out results/voc256/tuning \
-		--page docs/results-15-5-tuning.md $(VOC256)
+		--page docs/results/voc256-15-5-tuning.md $(VOC256)
 	@$(BIN)/segue compare voc256.yaml --on voc --split 15-1 --seeds 3 --out results/voc256/compare \
-		--page docs/results-voc256.md $(VOC256)
+		--page docs/results/voc256-15-1.md $(VOC256)
 	@$(BIN)/segue compare voc256-15-5.yaml --on voc --split 15-5 --seeds 3 --out results/voc256/compare \
-		--page docs/results-15-5.md $(VOC256)
-	@$(BIN)/segue compare voc256.yaml --on docs/mosaic.py --split 8-1 --methods mib,caf --seeds 3 \
-		--out results/mosaic --page docs/results-mosaic.md model.weights=weights/mobilenetv2_100.safetensors
+		--page docs/results/voc256-15-5.md $(VOC256)
+	@$(BIN)/segue compare voc256.yaml --on examples/mosaic.py --split 8-1 --methods mib,caf --seeds 3 \
+		--out results/mosaic --page docs/results/mosaic-8-1.md model.weights=weights/mobilenetv2_100.safetensors
 	@$(BIN)/segue ablate table3 voc256.yaml --on voc --split 15-1 --mode overlapped --seeds 3 \
-		--out results/voc256/ablations --page docs/results-voc256-parts.md \
+		--out results/voc256/ablations --page docs/results/voc256-15-1-ablations.md \
 		scenario.hold_out=0.2 method.params.layer_since=1 $(VOC256)
 
 bench: $(STAMP)
@@ -57,6 +59,14 @@ bench: $(STAMP)
 	@$(BIN)/python -m benchmarks data --images 20210 --save results/bench-data.json
 	@$(BIN)/python -m benchmarks page --save docs/performance.md
 
+$(STAMP_DOCS): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@touch $(STAMP_DOCS)
+
+docs: $(STAMP_DOCS)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Site: site/index.html"
+
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -66,4 +76,4 @@ format: $(STAMP)
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .ruff_cache
+	rm -rf $(VENV) demo .pytest_cache .ruff_cache site

@@ -24,11 +24,11 @@ class Cost:
     """One method; ratios are relative to fine-tuning."""
 
     time: Positive
-    """of a training iteration"""
+    """ratio of the times of a training iteration"""
     memory: NonNegative
-    """peak of training, without what the process had before"""
+    """ratio of the peaks of training memory, without what the process had before"""
     memory_mib: Annotated[float, Field(allow_inf_nan=False)]
-    """the same as a difference"""
+    """difference of those peaks"""
     kept_mib: NonNegative | None
     """tensors that outlive a step, besides the model; None where images are kept"""
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 NEED = 120.0
-"""what a class that has no image yet scores for that; a constant of the published lists"""
+"""score of a class that has no image yet; a constant of the published lists"""
 
 
 def divide(present: np.ndarray, groups: Sequence[Sequence[int]]) -> np.ndarray:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SET_PARENT_DEATH_SIGNAL = 1
-"""of Linux's prctl"""
+"""option PR_SET_PDEATHSIG of Linux's prctl"""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Launch:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
-    """among those of its node"""
+    """rank among the processes of the same node"""
     by_torchrun: bool = False
 
 

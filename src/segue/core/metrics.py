@@ -124,11 +124,11 @@ class RunScores:
     forgetting: float
     backward_transfer: float
     stability: float
-    """old at the end / old after step 0"""
+    """"old" at the end / "old" after step 0"""
     plasticity: float
-    """new at the end / new of Joint"""
+    """"new" at the end / "new" of Joint"""
     gap_to_joint: float
-    """all of Joint - all at the end"""
+    """"all" of Joint - "all" at the end"""
 
 
 def run_scores(

@@ -63,11 +63,11 @@ class Scenario:
     """class ids that arrive at each step of the split"""
     mode: Mode = "overlapped"
     void: VoidPolicy = "background"
-    """what void pixels become in training; they are never scored"""
+    """label of void pixels in training; a test never scores them"""
     future: FuturePolicy = "ignore"
-    """what pixels of classes not yet seen become in a test"""
+    """label of pixels of future classes in a test"""
     offline: bool = False
-    """all groups at once in a single step (the Joint upper bound)"""
+    """a single step with all groups (the upper bound Joint)"""
     division: tuple[tuple[int, ...], ...] | None = None
     """finer groups that mode `divided` shares the images among before it merges them to `groups`"""
 

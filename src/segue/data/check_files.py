@@ -33,7 +33,7 @@ class Checked:
     peaks: np.ndarray
     """the largest value of each 16-bit grey image, 0 for others"""
     bad: dict[int, UserError]
-    """what is wrong, by position in the row"""
+    """errors, by position in the row"""
 
 
 def check_all(dataset: SegDataset) -> Iterator[Checked]:

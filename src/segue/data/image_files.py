@@ -33,11 +33,11 @@ TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     7: lambda pixels: pixels[::-1, ::-1].swapaxes(0, 1),
     8: np.rot90,
 }
-"""from how a camera stored the pixels to how they are seen, by EXIF orientation; 1 is upright"""
+"""functions that turn stored pixels upright, by EXIF orientation; 1 is upright already"""
 SIDEWAYS = (5, 6, 7, 8)
 
 READ_ERRORS = (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning)
-"""what PIL raises for most damaged files; `opened` catches the rest too"""
+"""errors that PIL raises for most damaged files; `opened` catches the rest too"""
 
 Problem = Literal["missing", "unreadable", "wrong size", "unknown id"]
 
@@ -146,4 +146,4 @@ class _Quiet:
 
 
 QUIET = _Quiet()
-"""around many files it saves each of them some microseconds"""
+"""context that silences PIL; entered once around many files, which saves some microseconds a file"""

@@ -35,7 +35,7 @@ class Strip:
     rows: slice
     dtype: torch.dtype
     background_NRW: Tensor | None
-    """its probability"""
+    """probability of background, by the teacher"""
 
     def of(self, labels_BHW: Tensor) -> Tensor:
         return labels_BHW[self.images, self.rows]
@@ -57,7 +57,7 @@ class Term(ABC):
     soft: tuple[int, int] | None = None
     """channels whose targets are the teacher's probabilities"""
     divisor: float = 1.0
-    """beside the number of pixels"""
+    """divisor of the loss, beside the number of pixels"""
 
     @abstractmethod
     def parts(self, strip: Strip) -> Parts: ...

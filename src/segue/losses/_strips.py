@@ -21,9 +21,9 @@ from torch import Tensor
 STRIP_ELEMENTS = 2**20
 """logits in a strip on the CPU: four megabytes, so that caches help, and enough to make calls cheap"""
 LEAST_ROWS = 12
-"""in a strip: neighbours need the same rows of the map, and that work is done for each"""
+"""smallest number of rows in a strip: neighbouring strips compute some rows of the map twice"""
 LARGE_STRIP_ELEMENTS = 2**25
-"""on an accelerator: enough to fill it"""
+"""logits in a strip on an accelerator: enough to fill it"""
 
 
 def wide(values: Tensor) -> Tensor:

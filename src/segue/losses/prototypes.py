@@ -12,7 +12,7 @@ from torch import Tensor
 from segue.losses.pixel import IGNORE
 
 LEAST_SUM = 1.0
-"""of a place's normalised features: a place with hardly any activity would dominate its image"""
+"""smallest sum of a place's normalised features: a place with hardly any activity would dominate its image"""
 LEAST_DISTANCE = 1e-3
 
 

@@ -29,7 +29,7 @@ SHORT_LIST = {
     "resnet101": "42.5 M parameters: the backbone of the published tables",
     "convnext_tiny": "28 M parameters",
 }
-"""what `segue list backbones` shows; other timm models work if they give maps (NCHW) at a known stride"""
+"""backbones of `segue list backbones`; other timm models work if they give maps (NCHW) at a known stride"""
 
 
 class Tiny(nn.Module):

@@ -21,7 +21,7 @@ from segue.core.config import Count
 from segue.core.errors import UserError
 
 REDUCTION = 16
-"""of squeeze and excitation"""
+"""reduction of squeeze and excitation"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LayerConfig:
     attention: bool = True
     """structured attention; off: A = 0"""
     carrier: Literal["v", "z"] = "v"
-    """what the attention raises: the fused v, or z itself (attention off: z + v)"""
+    """features that the attention raises: the fused v, or z itself (attention off: z + v)"""
     residual: bool = True
     """the projection is added to z"""
     scaled: bool = True

@@ -18,7 +18,7 @@ from segue.engine.train import update
 from segue.plan.footprint import footprint, made_up_batch, step_session
 
 IMAGES = 4
-"""with fewer an image takes nearly twice the time that it takes in a batch"""
+"""images in a timed batch; with fewer an image takes nearly twice the time"""
 READ_IMAGES = 8
 ROUNDS = 2
 
@@ -28,13 +28,13 @@ class Estimate:
     """Costs of the recipe's last step, with all channels."""
 
     train_seconds: float
-    """an iteration, per image"""
+    """time of an iteration, per image"""
     read_seconds: float
     """reading and augmenting an image on one core"""
     model_bytes: int
     """weights, gradients, momentum, and what the method keeps"""
     image_bytes: int
-    """what an iteration needs for each image"""
+    """memory of an iteration, per image"""
 
     def epoch_seconds(self, images: int, workers: int, cores: int | None) -> float:
         """Reading goes on beside training if there are workers; on a CPU (`cores`) both share it."""

@@ -23,7 +23,7 @@ from segue.plan.dry_run import DryRun
 from segue.plan.needs import Footprint
 
 PIXELS = 2**16
-"""of the smaller batch at least: with fewer, what every iteration needs would hide what an image needs"""
+"""smallest number of pixels in a batch; below it the fixed cost of an iteration hides the cost of an image"""
 DRAWS = 2
 """iterations with other random numbers: a method may do a thing in a share of them"""
 

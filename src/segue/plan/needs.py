@@ -16,22 +16,22 @@ class Footprint:
     """What a method needs at one step. Sizes are bytes; FLOPs are those of one image in an iteration."""
 
     parameters: int
-    """of the student"""
+    """parameters of the student"""
     trainable: int
     teacher_parameters: int
     weights: int
-    """of the student: parameters and statistics"""
+    """the student's parameters and statistics"""
     gradients: int
     momentum: int
     teacher: int
     kept: int
-    """what the method keeps of its own, such as prototypes or importances"""
+    """state that the method keeps, such as prototypes or importances"""
     image: int
-    """activations: what an iteration needs for each image"""
+    """activations of an iteration, per image"""
     shared: int
-    """what an iteration needs besides, however many images"""
+    """further memory of an iteration, whatever the number of images"""
     update: int
-    """what the optimiser needs besides, when activations are gone"""
+    """further memory of the optimiser, when activations are freed"""
     student_flops: int
     """forward and backward"""
     teacher_flops: int
@@ -78,7 +78,7 @@ class Plan:
     title: str
     network: str
     images_from: str
-    """where the numbers of images come from"""
+    """source of the numbers of images"""
     precision: str
     crop: int
     accumulate: int
@@ -86,14 +86,14 @@ class Plan:
     processes: int
     steps: tuple[StepPlan, ...]
     finished_bytes: int
-    """a checkpoint of a finished step"""
+    """size of a checkpoint of a finished step"""
     inside_bytes: int
-    """a checkpoint inside a step: with momentum"""
+    """size of a resume point inside a step, with momentum"""
     kept_checkpoints: int
-    """of each kind: the last ones"""
+    """number of checkpoints kept of each kind"""
     records_bytes: int
     model_bytes: int
-    """an exported model"""
+    """size of an exported model"""
 
     @property
     def flops(self) -> int:

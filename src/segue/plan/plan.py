@@ -24,7 +24,7 @@ from segue.plan.footprint import footprint, step_session
 from segue.plan.needs import Footprint, Plan, StepPlan
 
 NUMBER_BYTES = 12
-"""of a confusion matrix in a record: digits, comma, and a line of its own with an indent"""
+"""bytes of one number of a confusion matrix in a record: digits, comma, line break and indent"""
 LOG_BYTES, KEY_BYTES = 250, 24
 """a line of the log; an image's name in the manifest"""
 

@@ -28,11 +28,11 @@ INK_IN_DARK, PAPER_IN_DARK = "#e6edf3", "#161b22"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """a set by Okabe and Ito that colour-blind people can tell apart, readable on light and dark"""
 MARKERS = ("o", "s", "^", "D", "v")
-"""as many as share no divisor with the colours: thirty lines differ"""
+"""markers; their number shares no divisor with that of the colours, so thirty lines differ"""
 NAME_LENGTH = 26
 """most characters of a name in a chart"""
 POINTS = 72
-"""of an inch: a figure of 460 points is 460 pixels wide in a page"""
+"""points in an inch: a figure of 460 points is 460 pixels wide in a page"""
 FORMATS = (".svg", ".pdf", ".png")
 FONTS = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif"
 STYLE: dict[str, Any] = {

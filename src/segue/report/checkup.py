@@ -15,7 +15,7 @@ from segue.report.distribution import distribution_charts
 from segue.report.page import render_page, write_page
 
 MOST_ROWS = 40
-"""of the table of classes on the terminal; beyond that the rarest"""
+"""most rows of the table of classes on the terminal; with more classes it shows the rarest"""
 BAR_CELLS = 16
 FATES = {"background": "Taught as background", "ignored": "Ignored", "their own label": "Keep their labels"}
 

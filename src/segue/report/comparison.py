@@ -132,7 +132,7 @@ class Comparison:
     policy: dict[str, str]
     entries: tuple[Entry, ...]
     notes: tuple[str, ...]
-    """what a reader has to know about single runs"""
+    """remarks on single runs"""
 
     @property
     def num_steps(self) -> int:

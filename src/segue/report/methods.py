@@ -38,11 +38,11 @@ class MethodTable:
     """how many runs each method should have"""
     runs: Mapping[str, tuple[RunRecord, ...]]
     recipes: Mapping[str, RunConfig] = field(default_factory=dict)
-    """of each method, with any of its seeds"""
+    """recipe of each method, with any of its seeds"""
     keeps: Mapping[str, str] = field(default_factory=dict)
-    """what each method keeps between steps"""
+    """state that each method keeps between steps"""
     remarks: Remarks = field(default_factory=Remarks)
-    """what a person has to say"""
+    """remarks written by a person"""
     folder: str = "runs"
     """name of the folder that the runs lie in"""
 

@@ -23,7 +23,7 @@ from segue.core.palette import distinct_colours, flat_palette
 from segue.report.comparison import Comparison, Entry
 
 MAX_SIDE = 256
-"""of a stored picture: twice what the page shows, for dense screens"""
+"""longest side of a stored picture: twice what the page shows, for dense screens"""
 MAX_COLUMNS = 6
 """steps per row; of a longer split some are left out, never the first and the last"""
 
@@ -34,7 +34,7 @@ class Picture:
     coarse: bool
     """few pixels: enlarged in blocks and not smoothed"""
     text: str
-    """what it shows, for those who cannot see it"""
+    """alternative text"""
     note: str = ""
     """shown below it"""
 
@@ -44,7 +44,7 @@ class PictureRow:
     label: str
     cells: tuple[Picture | None, ...]
     kind: str = ""
-    """which maps over the input, instead of predictions"""
+    """name of the maps that the row shows instead of predictions"""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from segue.core.config import RunConfig, as_dict
 from segue.report.comparison import NEUTRAL, Entry
 
 SECTIONS = ("model", "optim", "train", "eval")
-"""those that methods could differ in; data and scenario are the same for all in a table"""
+"""sections that methods could differ in; data and scenario are the same for all in a table"""
 NO_NUMBERS = frozenset(
     {*(f"train.{key}" for key in NEUTRAL), "train.checkpointing", "eval.samples", "eval.every"}
 )

@@ -18,7 +18,7 @@ from segue.core.records import RunRecord
 from segue.report.comparison import Comparison, Entry, Stat, compare
 
 MAX_STEPS = 4
-"""with more steps than this only the first and the last are shown, and the average"""
+"""most steps that a table shows in full; of more it shows the first, the last and the average"""
 
 MEANS = {"old": lambda s: s.old, "new": lambda s: s.new, "all": lambda s: s.all}
 
@@ -27,13 +27,13 @@ FINALS: dict[tuple[str, str], Callable[[RunScores], float]] = {
     ("all", "+bg"): lambda s: s.final.all_bg,
     ("h", "IoU"): lambda s: s.final.h,
 }
-"""other means at the end"""
+"""further means at the end"""
 OVER_STEPS = ("mean", "steps")
 EXPLAINED = (
     "+bg counts background as a class. hIoU: harmonic mean of old and new. mean steps: all, averaged over the"
     " steps."
 )
-"""what these columns hold"""
+"""meaning of these columns"""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class Trials:
 
     key: str
     runs: Mapping[float, RunRecord | None]
-    """by value, in the order of the recipe; None: not begun"""
+    """runs by value, in the order of the recipe; None: not begun"""
 
 
 @dataclass(frozen=True)

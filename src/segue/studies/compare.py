@@ -22,7 +22,7 @@ from segue.studies.pages import check_page, command_line, without_place, write_p
 from segue.studies.requests import check_scenarios, check_words, named_methods, setting_text
 
 REMARKS = "remarks.yaml"
-"""beside the run folders of a setting: what a person adds to its page"""
+"""file beside the run folders of a setting, with remarks for its page"""
 NOT_FREE = {"train.seed": "--seeds 3 runs every method with seeds 0, 1 and 2"}
 
 
@@ -33,7 +33,7 @@ class Setting:
     text: str
     folder: Path
     recipes: Mapping[str, Sequence[RunConfig]]
-    """in the order of the rows"""
+    """recipes of each method, in the order of the rows"""
     remarks: Remarks
 
     def places(self, label: str) -> list[Path]:

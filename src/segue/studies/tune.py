@@ -29,7 +29,7 @@ from segue.studies.pages import check_page, command_line, write_page
 from segue.studies.requests import check_scenarios, check_words, named_methods, says, setting_text
 
 CHOICE = "choice.yaml"
-"""beside the run folders of a setting"""
+"""file beside the run folders of a setting"""
 HOLD_OUT = "scenario.hold_out"
 NOT_FREE = {
     "train.seed": "every run has seed 0",

@@ -70,7 +70,7 @@ class Rings:
     """One or several polygons, filled together by COCO's rule."""
 
     polygons: tuple[np.ndarray, ...]
-    """each N x 2 float64"""
+    """arrays of N x 2 float64"""
 
 
 @dataclass(frozen=True)
@@ -114,15 +114,15 @@ class Drawing:
     name: str
     """the image's path below its folder, with /"""
     image: Path | None = None
-    """None: the image is inside the annotation file"""
+    """path of the image; None: the annotation file holds the image"""
     size: tuple[int, int] | None = None
     """width and height as the annotation states them"""
     regions: tuple[Region, ...] = ()
-    """from back to front"""
+    """shapes, from back to front"""
     largest_first: bool = False
     """the format knows no order: small regions shall stay visible"""
     mask: ReadyMask | None = None
-    """instead of regions"""
+    """a finished mask; then there are no regions"""
     split: Split | None = None
     left_out: int = 0
     """shapes that cover no area"""

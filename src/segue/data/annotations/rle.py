@@ -16,7 +16,7 @@ from segue.core.errors import UserError
 from segue.data.annotations.base import Runs, show
 
 MOST_CHARACTERS = 7
-"""per count: 35 bits are more than any picture needs"""
+"""most characters of one count: 35 bits are more than any picture needs"""
 
 
 def read_runs(segmentation: dict[str, Any], where: str) -> Runs:

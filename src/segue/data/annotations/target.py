@@ -19,7 +19,7 @@ from segue.data.annotations.turn import Photo
 
 Layout = Literal["voc", "folder"]
 MARKER = ".segue-convert"
-"""in a folder that a conversion was building: it may be replaced"""
+"""file that marks a folder as an unfinished conversion, which may be replaced"""
 
 
 @contextmanager

@@ -20,7 +20,7 @@ class Photo:
 
     pixels: np.ndarray
     orientation: int
-    """as EXIF counts; 1: stored upright"""
+    """orientation number of EXIF; 1: stored upright"""
     plain_jpeg: bool
     """an 8-bit RGB JPEG that is stored upright: its file can be used as it is"""
     deep: bool

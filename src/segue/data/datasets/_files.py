@@ -29,7 +29,7 @@ class FileDataset(SegDataset):
     """A data set whose images and masks are files. A subclass finds them; abstract."""
 
     class_ids: np.ndarray | None = None
-    """for masks that do not hold class ids: the id of each of 256 values, -1 for one without meaning"""
+    """class id of each of the 256 mask values, -1 for a value without meaning; None: masks hold class ids"""
     bits: int = 16
     """bits that carry the picture in 16-bit images"""
 

@@ -32,7 +32,7 @@ class SegDataset(ABC):
     Config: ClassVar[type]
     """frozen dataclass: the keys of the recipe's `data` section"""
     about: ClassVar[str]
-    """one line for `segue list datasets`"""
+    """description in one line, for `segue list datasets`"""
     protocol: ClassVar[dict[str, Any]]
     """the training protocol: recipe sections that differ from the defaults"""
     orders: ClassVar[Mapping[str, tuple[int, ...]]] = {}
@@ -45,7 +45,7 @@ class SegDataset(ABC):
     """training images of the published data set: what a plan counts with where the data is not at hand"""
     classes: ClassTable
     notes: tuple[str, ...] = ()
-    """what the doctor should say of how the images were found"""
+    """notes for `segue data check` on how the images were found"""
 
     @abstractmethod
     def __init__(self, config: Any, split: DataSplit) -> None: ...

@@ -42,7 +42,7 @@ class Config:
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """images for testing where neither lists nor sub-folders say which"""
     mask_suffix: str = ""
-    """what a mask's name has after its image's, such as _mask or _P"""
+    """suffix of mask names after the image's name, such as _mask or _P"""
     bits: Annotated[int, Field(ge=9, le=16)] = 16
     """bits that carry the picture in 16-bit images: 12 for values up to 4095"""
     skip: str | None = None
@@ -53,7 +53,7 @@ class Folder(FileDataset):
     """Images, masks and classes of one's own."""
 
     Config = Config
-    about = "your own images and masks with a classes.txt (data.root=FOLDER; docs/data.md)"
+    about = "your own images and masks with a classes.txt (data.root=FOLDER; docs/own-data.md)"
     protocol: ClassVar = {"train": {"epochs": 30, "batch_size": 24, "crop": 512}}
 
     def __init__(self, config: Config, split: DataSplit) -> None:

@@ -52,7 +52,7 @@ class Config:
     test: Count = 300
     """images of the test split"""
     seed: Annotated[int, Field(ge=0)] = 0
-    """another seed is another data set of the same kind"""
+    """seed of the generator; each seed is a data set of the same kind"""
     max_objects: Count = 3
     """an image holds one object up to this many"""
 

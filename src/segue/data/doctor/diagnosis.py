@@ -21,7 +21,7 @@ FEW_IMAGES = 10
 SHOWN = 3
 """files named in a finding"""
 SOURCES = ("background", "old classes", "later classes", "void")
-"""what a pixel that is no new class was drawn as"""
+"""kinds of pixels that are no new class"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ClassCount:
     test: int
     """test images that show it"""
     share: float
-    """of the pixels of its step's training images"""
+    """share of the pixels of its step's training images"""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     steps: tuple[StepSurvey, ...]
     sizes: dict[str, tuple[int, ...]]
-    """per split: height and width of the smallest, the median and the largest image"""
+    """height and width of the smallest, the median and the largest image, by split"""
     images: dict[str, int]
     """usable images of each split"""
 

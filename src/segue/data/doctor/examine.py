@@ -29,7 +29,7 @@ class Examined:
 
     keys: tuple[str, ...]
     indices: np.ndarray
-    """their places in the data set"""
+    """positions of the good images in the data set"""
     sizes: np.ndarray
     """height and width of each image"""
     pixels: np.ndarray

@@ -36,7 +36,7 @@ class Source:
     """folder to train on, below the user's folder"""
     archives: tuple[Archive, ...]
     terms: str
-    """one sentence on permitted uses"""
+    """permitted uses, in one sentence"""
     page: str = ""
     """address for login and download"""
 

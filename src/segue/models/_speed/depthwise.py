@@ -18,7 +18,7 @@ from torch.autograd.function import FunctionCtx
 WIDE = 5
 """kernels from this size on have a slow gradient of the weight even without dilation"""
 MOST_PADDING = 7
-"""with more the library's forward pass, too, is slow"""
+"""largest padding at which the library's forward pass is quick"""
 
 
 class QuickDepthwise(nn.Conv2d):

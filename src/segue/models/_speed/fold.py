@@ -23,7 +23,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 SIZE = 64
 """pixels of the pictures that are tried"""
 TOLERANCE = 1e-4
-"""of a map's largest value: float32 through a hundred layers"""
+"""allowed difference relative to a map's largest value: float32 through a hundred layers"""
 
 Maps = Callable[[Tensor], Sequence[Tensor]]
 

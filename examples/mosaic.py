@@ -1,6 +1,6 @@
 """A data set in one file: mosaics of textures in which every pixel has a class, and some classes are rare.
 
-segue compare voc256.yaml --on docs/mosaic.py --split 8-1 --methods mib,caf model.weights=FILE
+segue compare voc256.yaml --on examples/mosaic.py --split 8-1 --methods mib,caf model.weights=FILE
 
 Nothing in it looks like VOC: no background, no objects, regions that touch. It shows whether settings that
 were chosen on VOC carry over. A texture is a pattern with a typical size, direction and hue; all vary.
