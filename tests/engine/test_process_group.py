@@ -58,7 +58,7 @@ def test_one_process_joins_nobody():
         assert group == Group(CPU) and group.first and not torch.distributed.is_initialized()
         assert group.any(True) and not group.any(False)
         module, tree = nn.Linear(1, 1), {"a": [torch.zeros(1)]}
-        assert group.wrap(module) is module and group.from_first(tree) is tree
+        assert group.wrap(module) is module and group.broadcast(tree) is tree
 
 
 @pytest.mark.parametrize(

@@ -87,16 +87,16 @@ class Group:
         if not self.local_rank:
             self.wait()
 
-    def from_first(self, tree: Any) -> Any:
+    def broadcast(self, tree: Any) -> Any:
         """What the first process has: nested dicts and lists of tensors, numbers and strings."""
         if self.size == 1:
             return tree
         skeleton, tensors = take_apart(tree if self.first else None)
-        kinds = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
-        told = [skeleton, kinds]
-        dist.broadcast_object_list(told, device=torch.device("cpu"))
-        skeleton, kinds = told
-        for name, (shape, dtype) in kinds.items():
+        layouts = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+        message = [skeleton, layouts]
+        dist.broadcast_object_list(message, device=torch.device("cpu"))
+        skeleton, layouts = message
+        for name, (shape, dtype) in layouts.items():
             tensor = tensors.setdefault(name, torch.empty(shape, dtype=dtype))
             if tensor.numel():
                 dist.broadcast(tensor.view(-1).view(torch.uint8), 0)  # Gloo does not know every type
@@ -106,7 +106,7 @@ class Group:
         """What is called for the losses, so that gradients are averaged over the processes.
 
         Parameters may be unused in an iteration, and keep no gradient then. Buffers are equal anyway, except
-        for the statistics of batch norm; `share_norm` is for those.
+        for the statistics of batch norm; `broadcast_norm` is for those.
         """
         if self.size == 1:
             return method
@@ -116,7 +116,7 @@ class Group:
             warnings.simplefilter("ignore", FutureWarning)  # newer versions have a new name for the first
             return DistributedDataParallel(method, broadcast_buffers=False, find_unused_parameters=True)
 
-    def share_norm(self, method: nn.Module) -> None:
+    def broadcast_norm(self, method: nn.Module) -> None:
         """The statistics of batch norm become those of the first process, whose checkpoints hold them."""
         if self.size > 1:
             for module in method.modules():

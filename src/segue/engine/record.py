@@ -31,7 +31,7 @@ def watcher(method: Method, data: Data, step: Step, site: Site) -> Callable[[int
     def watch(epoch: int) -> None:
         if epoch % config.eval.every and epoch != config.train.epochs_of(step.index):
             return
-        site.group.share_norm(method)
+        site.group.broadcast_norm(method)
         batches = data.test_batches(step.index, site.device)
         found = evaluate_by(method, method.strategies, batches, step.num_channels, config.train.precision)
         confusions = {name: tuple(map(tuple, matrix.tolist())) for name, matrix in found.items()}

@@ -102,7 +102,7 @@ def _resume_point(site: Site, resume: bool, overwrite: bool) -> ResumePoint:
         point = site.store.resume_point(site.display.say)
         if resume and point.at_start and (site.folder / "recipe.yaml").exists():
             site.display.say(f"{site.folder} has no checkpoint to go on from: starting at the beginning.")
-    return ResumePoint(**site.group.from_first(vars(point)))
+    return ResumePoint(**site.group.broadcast(vars(point)))
 
 
 def _build(config: RunConfig, site: Site, point: ResumePoint) -> tuple[Data, Method]:
@@ -125,13 +125,13 @@ def _from_start(
         return point
     checkpoint = read_start(start, config, manifest) if site.group.first else None
     site.display.say(f"Step 0 is that of {start}.")
-    return replace(point, start=site.group.from_first(checkpoint))
+    return replace(point, start=site.group.broadcast(checkpoint))
 
 
 def _same_manifest(data: Data, group: Group) -> dict[str, Any]:
     """The manifest, if all processes have found the same images."""
     manifest = data.manifest()
-    if group.from_first(manifest["hash"]) != manifest["hash"]:
+    if group.broadcast(manifest["hash"]) != manifest["hash"]:
         raise UserError(
             f"Process {group.rank} on {platform.node()} finds other training images than the first process:"
             " all nodes need the same data."
@@ -204,7 +204,7 @@ def _train(
         losses = train_step(
             session, step, batches, config.optim, config.train, log, site.store, bar, site.interrupts, watch
         )
-    group.share_norm(method)
+    group.broadcast_norm(method)
     began = time.monotonic()
     method.end_step(context)
     aside += time.monotonic() - began

@@ -124,8 +124,8 @@ def check_tracker(name: str) -> None:
 
 def open_tracker(config: RunConfig, folder: Path) -> Tracker | None:
     """The tracker that `train.track` names."""
-    kind = TRACKERS.get(config.train.track)
-    return None if kind is None else kind(config, folder)
+    tracker = TRACKERS.get(config.train.track)
+    return None if tracker is None else tracker(config, folder)
 
 
 def _package(extra: str, module: str | None = None) -> ModuleType:
