@@ -47,6 +47,7 @@ def test_without_a_terminal_a_line_a_minute(clock: Clock) -> None:
     ]
     assert all(line.startswith("mib step 0/1") and "ce 0.5" in line for line in said)
     assert said[0].endswith("16 min left"), "940 iterations at one a second"
+    assert lines(clock, 960)[-1].endswith("40 s left")
 
 
 def test_the_time_left_counts_from_where_a_run_goes_on(clock: Clock) -> None:

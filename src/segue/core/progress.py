@@ -93,7 +93,10 @@ def heartbeat(say: Callable[[str], None], title: str, total: int, first: int = 0
 def _left(seconds: float, done: int, missing: int) -> str:
     if done <= 0 or missing < 0:
         return ""
-    minutes = round(missing * seconds / done / 60)
+    left = missing * seconds / done
+    minutes = round(left / 60)
+    if minutes < 2:
+        return f"{left:.0f} s left"
     return f"{minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f"{minutes} min left"
 
 
