@@ -90,7 +90,7 @@ def bench_caf(
     console, where = console or Console(), pick_device(device)
     if strange := [word for word in words if not word.startswith("method.params.")]:
         raise UserError(f"'{strange[0]}' has no effect here: only method.params.KEY=VALUE changes CAF.")
-    params = resolve("caf", "scenes", "5-2", overrides=words).method.params
+    params = asdict(resolve("caf", "scenes", "5-2", overrides=words).method.params)
     fused, skipped = (merge(params, {"modality_dropout": share}) for share in (0.0, 1.0))
     found: dict[str, list[Measured]] = {}
     display = Display(console)

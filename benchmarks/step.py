@@ -30,7 +30,7 @@ from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.engine.runtime import pick_device, versions
 from segue.engine.train import update
-from segue.methods.base import Method, StepContext
+from segue.methods.base import Method
 from segue.methods.mib import MiB
 from segue.models._speed.fold import unlink_norms
 
@@ -181,14 +181,11 @@ class PlainMiB(Method):
             self.old = [teacher]  # in a list: no part of this module
         super().grow(step)
 
-    def begin_step(self, ctx: StepContext) -> None:
-        self.num_old = ctx.step.num_old
-
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         with torch.no_grad():
             old_logits = self.old[0](batch.images).logits
         logits = self.model(batch.images).logits
-        labelled, distilled = plain.incremental_losses(logits, old_logits, batch.labels, self.num_old)
+        labelled, distilled = plain.incremental_losses(logits, old_logits, batch.labels, self.step.num_old)
         return {"ce": labelled, "kd": self.config.kd_weight * distilled}
 
 

@@ -5,13 +5,15 @@ Three small steps on random pictures, about a second. A broken promise is an Ass
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import torch
 
 from segue.core import plugins
 from segue.core.classes import IGNORE, ClassTable
-from segue.core.config import MemoryConfig, ModelConfig, OptimConfig, TrainConfig, validate
+from segue.core.config import ModelConfig, OptimConfig, ReplayConfig, TrainConfig, validate
+from segue.core.declaration import Start
 from segue.core.overrides import merge
 from segue.core.scenario import Scenario, Step, make_scenario
 from segue.data.batches import Batch
@@ -31,6 +33,7 @@ def check_method(method: str | type[Method], params: dict[str, Any] | None = Non
     """Check every promise of a method; `params` are its settings."""
     kind = plugins.find("method", method) if isinstance(method, str) else method
     bench = Bench(kind, params or {})
+    check_declarations(bench)
     check_losses(bench)
     check_teacher(bench)
     check_predictions(bench)
@@ -86,6 +89,17 @@ class Bench:
         if label is not None:
             labels = torch.full_like(labels, label)
         return Batch(images, labels, [f"{seed}-{i}" for i in range(4)])
+
+
+def check_declarations(bench: Bench) -> None:
+    """What is read before a method is built."""
+    start = bench.kind.start(bench.params)
+    assert isinstance(start, Start), f"start() gives {start!r}, no Start"
+    json.dumps([start.model, start.gathered])  # they are compared with those of other runs
+    saliency = getattr(bench.params, "saliency", None)
+    assert saliency is None or isinstance(saliency, str), (
+        f"the setting 'saliency' names a folder of maps; it is {saliency!r}"
+    )
 
 
 def check_losses(bench: Bench) -> None:
@@ -148,15 +162,16 @@ def check_predictions(bench: Bench) -> None:
         images = bench.batch(step, 1).images
         with torch.inference_mode():
             plain, maps = method.predict(images), method.attention_maps(images)
-            by_strategy = method.predict_by(images, method.strategies)
+            by_strategy = {name: predict(images) for name, predict in method.predictors().items()}
             deployed = method.deployed()(images).logits
         expected = (4, step.num_channels, 32, 32)
-        assert tuple(by_strategy) == method.strategies, "predict_by() does not answer every strategy"
+        assert by_strategy, "predictors() names no strategy"
+        usual = next(iter(by_strategy))
         for name, logits in {"predict()": plain, **by_strategy}.items():
             assert logits.shape == expected, f"{name} gives {tuple(logits.shape)}, expected {expected}"
             assert torch.isfinite(logits).all(), f"{name} gives NaN or infinity"
-        assert torch.allclose(plain, by_strategy[method.strategies[0]], atol=1e-5), (
-            f"predict() differs from its strategy '{method.strategies[0]}'"
+        assert torch.allclose(plain, by_strategy[usual], atol=1e-5), (
+            f"predict() differs from the first of predictors(), '{usual}'"
         )
         resized = torch.nn.functional.interpolate(deployed, size=images.shape[-2:], mode="bilinear")
         assert torch.allclose(plain, resized, atol=1e-5), "the deployed model predicts something else"
@@ -176,11 +191,12 @@ def check_poor_batches(bench: Bench) -> None:
 
 
 def check_replay(bench: Bench) -> None:
-    """A method that shows old images again takes labels of every class so far."""
-    method = bench.method()
-    if (replay := method.replay()) is None:
+    """A method with a memory of images takes labels of every class so far."""
+    if not hasattr(bench.params, "memory"):
         return
-    assert isinstance(replay, MemoryConfig), f"replay() gives {replay!r}, no MemoryConfig"
+    memory = bench.params.memory
+    assert isinstance(memory, ReplayConfig), f"the setting 'memory' is {memory!r}, no ReplayConfig"
+    method = bench.method()
     for step in bench.scenario:
         session = bench.begin(method, step)
         _check_finite(session, bench.batch(step, 3, split="test"), f"with old labels at step {step.index}")

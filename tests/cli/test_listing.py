@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from segue.cli import list as listing
 from segue.core import plugins
+from segue.core.config import ReplayConfig
 from segue.core.costs import Cost, Costs, read_costs
 from segue.core.errors import UserError
 from segue.methods.base import About
@@ -44,18 +46,23 @@ def test_caption_is_one_line_that_says_where_the_figures_are_from():
         assert word in caption
 
 
+@dataclass(frozen=True)
+class Config:
+    memory: ReplayConfig = field(default_factory=ReplayConfig)
+
+
 def test_many_methods_with_long_words_fit(monkeypatch):
     about = About(
         "Incremental Learning Techniques",
         "Michieli, Zanuttigh, ICCVW",
         2019,
-        keeps="teacher, prototypes, memory (optional)",
+        keeps="teacher, prototypes",
     )
     names = [f"method{i:02d}" for i in range(15)]
     costs = Costs("", {}, "", 1, {name: Cost(12.5, 10.0, 100.0, 10.0) for name in names[1:]})
     monkeypatch.setattr("segue.core.costs.read_costs", lambda: costs)
     monkeypatch.setattr(plugins, "names", lambda kind: names)
-    monkeypatch.setattr(plugins, "find", lambda kind, name: SimpleNamespace(about=about))
+    monkeypatch.setattr(plugins, "declared", lambda name: SimpleNamespace(about=about, Config=Config))
     lines = shown()
     assert max(map(len, lines)) <= 80
     assert row(lines, names[1])[-2:] == ["12.50", "10.00"]

@@ -85,6 +85,17 @@ def test_find_by_file(outside):
     assert found.__module__ == "segue_plugin_my_method"
 
 
+def test_a_file_is_executed_again_only_if_it_has_changed(outside, tmp_path):
+    path = outside("my_method.py", PLUGIN)
+    found = plugins.find("method", str(path))
+    (tmp_path / "my_method.py").write_text(PLUGIN.replace("0.5", "0.7").replace("float", "int | float"))
+    other = plugins.find("method", str(tmp_path / "my_method.py"))
+    assert other().rate == 0.7 and plugins.find("method", str(path)) is found
+    assert sys.modules[found.__module__].METHOD is found, "its types are looked up there"
+    path.write_text(PLUGIN.replace("0.5", "0.6"))
+    assert plugins.find("method", str(path))().rate == 0.6
+
+
 def test_file_without_its_word_is_refused(outside):
     with pytest.raises(UserError, match=r"nothing\.py .*add a line 'METHOD = YourClass'"):
         plugins.find("method", str(outside("nothing.py", "x = 1")))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,20 +34,21 @@ CPU, QUIET = torch.device("cpu"), Display(quiet=True)
 class Colour:
     """Predicts a channel from a pixel's red value, or from its green one: known without any network."""
 
-    strategies = ("red", "green")
-
     def __init__(self, channels: int) -> None:
         self.channels, self.seen, self.training = channels, [], True
 
     def eval(self) -> None:
         self.training = False
 
-    def predict_by(self, images: torch.Tensor, strategies: Sequence[str]) -> dict[str, torch.Tensor]:
+    def predictors(self) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+        return {"red": partial(self.predict_from, 0), "green": partial(self.predict_from, 1)}
+
+    def predict_from(self, colour: int, images: torch.Tensor) -> torch.Tensor:
         assert not self.training
-        self.seen.append(len(images))
-        values = {name: images[:, self.strategies.index(name)].long() % self.channels for name in strategies}
-        hot = {name: torch.nn.functional.one_hot(value, self.channels) for name, value in values.items()}
-        return {name: value.permute(0, 3, 1, 2).float() for name, value in hot.items()}
+        if colour == 0:
+            self.seen.append(len(images))
+        hot = torch.nn.functional.one_hot(images[:, colour].long() % self.channels, self.channels)
+        return hot.permute(0, 3, 1, 2).float()
 
 
 def data_of(config: RunConfig) -> Data:

@@ -21,13 +21,23 @@ from segue.engine.interrupt import STOPPED_NOW, STOPPING, interrupts
 
 PATIENCE = 30
 LONG_CALL = """
-import hashlib
+import hashlib, sys, threading, time
 from contextlib import nullcontext
 from segue.core.progress import Display
 from segue.engine.interrupt import interrupts
-with interrupts(Display()) as stops, {phase}:
-    print("ready", flush=True)
+
+def long_call():
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # minutes, and Python's handlers wait for its end
+
+def tell_when_it_is_on(main):
+    while sys._current_frames()[main].f_code.co_name != "long_call":
+        time.sleep(0.01)
+    time.sleep(0.2)
+    print("ready", flush=True)
+
+threading.Thread(target=tell_when_it_is_on, args=(threading.get_ident(),), daemon=True).start()
+with interrupts(Display()) as stops, {phase}:
+    long_call()
 """
 
 

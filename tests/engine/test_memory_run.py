@@ -12,7 +12,7 @@ import pytest
 import torch
 from tiny_runs import assert_equal_runs, checkpoints, files, log_lines, quiet_run, recipe, run_until, weights
 
-from segue.core.config import MemoryConfig, RunConfig
+from segue.core.config import ReplayConfig, RunConfig
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.data.batches import Batch
@@ -25,26 +25,20 @@ CPU = torch.device("cpu")
 SHORT = ("scenario.split=1-1", "train.epochs=1", "train.epochs_next=2", "train.workers=0")
 REPLAYING = """
 from dataclasses import dataclass, field
-from segue.core.config import MemoryConfig
+from segue.core.config import ReplayConfig
 from segue.losses import cross_entropy
 from segue.methods.base import About, Method
 
 @dataclass(frozen=True)
 class Config:
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    memory: ReplayConfig = field(default_factory=ReplayConfig)
 
 class Replaying(Method):
     Config = Config
-    about = About("replay", "a test", 2020, keeps="memory")
-
-    def begin_step(self, ctx):
-        self.step = ctx.step
+    about = About("replay", "a test", 2020)
 
     def losses(self, batch):
         return {"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}
-
-    def replay(self):
-        return self.config.memory
 
 METHOD = Replaying
 """
@@ -82,7 +76,7 @@ def test_exemplars_have_the_labels_of_their_own_step(mode: str) -> None:
     data = tiny_data(f"scenario.mode={mode}")
     memory = data.exemplars(2, 10)
     assert {exemplar.step for exemplar in memory} == {0, 1} and len(memory) == 10
-    step_data = data.train_batches(2, CPU, replay=MemoryConfig(10)).data
+    step_data = data.train_batches(2, CPU, replay=ReplayConfig(10)).data
     step_data.transform = for_testing(32)
     images = [*data.train_images[2], *(exemplar.image for exemplar in memory)]
     steps = [2] * len(data.train_images[2]) + [exemplar.step for exemplar in memory]
@@ -96,7 +90,7 @@ def test_exemplars_have_the_labels_of_their_own_step(mode: str) -> None:
 
 
 def test_batches_with_memory_are_full_and_start_anywhere() -> None:
-    data, replay = tiny_data(), MemoryConfig(5, 0.4)
+    data, replay = tiny_data(), ReplayConfig(5, 0.4)
     whole = list(data.train_batches(1, CPU, replay=replay))
     images = {data.train_set.keys[i] for i in data.train_images[1]}
     assert len(whole) == 2 * (len(images) // 5) and {len(batch) for batch in whole} == {8}
@@ -108,13 +102,13 @@ def test_batches_with_memory_are_full_and_start_anywhere() -> None:
 
 def test_batches_without_memory_are_as_ever() -> None:
     data = tiny_data()
-    for step, replays in ((0, (MemoryConfig(9), MemoryConfig(0))), (1, (MemoryConfig(0),))):
+    for step, replays in ((0, (ReplayConfig(9), ReplayConfig(0))), (1, (ReplayConfig(0),))):
         plain = data.train_batches(step, CPU)
         for replay in replays:
             other = data.train_batches(step, CPU, replay=replay)
             assert other.order == plain.order and len(other.data) == len(plain.data)
             assert all(equal(a, b) for a, b in zip(plain, other, strict=True))
-    assert data.train_batches(1, CPU, replay=MemoryConfig(9)).order != data.train_batches(1, CPU).order
+    assert data.train_batches(1, CPU, replay=ReplayConfig(9)).order != data.train_batches(1, CPU).order
 
 
 def test_memory_follows_from_the_seed() -> None:
@@ -187,7 +181,7 @@ def test_stopped_inside_steps_with_memory(method: str, tmp_path: Path) -> None:
     quiet_run(config, tmp_path / "straight")
     folder, data = tmp_path / "stopped", tiny_data()
     first = len(data.train_batches(0, CPU).order)
-    second = data.train_batches(1, CPU, replay=MemoryConfig(6, 0.25)).order
+    second = data.train_batches(1, CPU, replay=ReplayConfig(6, 0.25)).order
     inside = second.per_epoch + 1  # in the middle of an epoch and of a pass over the memory
     assert inside < len(second)
     run_until(config, folder, first + inside)
@@ -228,4 +222,4 @@ def test_bad_memory_is_refused(method: str, word: str) -> None:
 
 def test_recipes_of_other_methods_know_no_memory() -> None:
     config = resolve("finetune", "scenes", "2-1")
-    assert not hasattr(config, "memory") and config.method.params == {}
+    assert not hasattr(config, "memory") and not hasattr(config.method.params, "memory")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from segue.core import plugins
-from segue.core.config import RunConfig, TrainConfig, recipe_hash, to_yaml, validate
+from segue.core.config import RunConfig, TrainConfig, recipe_hash, to_yaml
 from segue.core.errors import UserError
 from segue.core.manifest import manifest
 from segue.core.records import write_json
@@ -25,7 +25,7 @@ RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 
 METHOD = """
 from dataclasses import dataclass
-from segue.methods.base import About, Method, Setting
+from segue.methods.base import About, BenchmarkValues, Method
 
 @dataclass(frozen=True)
 class Config:
@@ -35,15 +35,12 @@ class Config:
 class Mine(Method):
     Config = Config
     about = About("mine", "a test", 2020)
-    settings = (
-        Setting("scenes", "5-2", {"method": {"params": {"weight": 3.0}}, "optim": {"lr_next": 0.3}}),
-        Setting("scenes", None, {"method": {"params": {"weight": 2.0, "other": 2.0}}}),
-        Setting("scenes", None, {"train": {"epochs": 99}}),
-        Setting("voc", None, {"method": {"params": {"weight": 7.0}}}),
+    benchmark_values = (
+        BenchmarkValues("scenes", "5-2", {"method": {"params": {"weight": 3.0}}, "optim": {"lr_next": 0.3}}),
+        BenchmarkValues("scenes", None, {"method": {"params": {"weight": 2.0, "other": 2.0}}}),
+        BenchmarkValues("scenes", None, {"train": {"epochs": 99}}),
+        BenchmarkValues("voc", None, {"method": {"params": {"weight": 7.0}}}),
     )
-
-    def begin_step(self, ctx):
-        pass
 
     def losses(self, batch):
         return {}
@@ -81,7 +78,7 @@ def test_shipped_recipe_resolves_and_builds(path):
     method: type[Method] = plugins.find("method", config.method.name)
     with torch.device("meta"):
         model = Segmenter(config.model)
-        built = method(validate(method.Config, config.method.params, "method.params"), model)
+        built = method(config.method.params, model)
     assert sum(parameter.numel() for parameter in built.parameters()) > 10_000
 
 
@@ -89,7 +86,7 @@ def test_shipped_recipe_resolves_and_builds(path):
 def test_shipped_recipe_is_a_scenario_of_its_data_set(path):
     config = from_header(path)
     kind = plugins.find("dataset", config.scenario.dataset)
-    classes = getattr(kind, "classes", None) or kind(kind.Config(**config.data), "train").classes
+    classes = getattr(kind, "classes", None) or kind(config.data, "train").classes
     assert len(make_scenario(classes, config.scenario.split, order=config.scenario.order)) >= 2
 
 
@@ -111,7 +108,7 @@ def test_shipped_recipe_says_only_what_it_must(path):
 
 
 def kd_weight(split: str | None, *words: str, dataset: str = "voc") -> float:
-    return resolve("mib", dataset, split, overrides=words).method.params["kd_weight"]
+    return resolve("mib", dataset, split, overrides=words).method.params.kd_weight
 
 
 def test_values_of_the_paper_for_a_setting():
@@ -139,9 +136,9 @@ def test_layers_in_order(mine, tmp_path):
     config = resolve(mine, "scenes", "5-2")
     assert (config.train.epochs, config.optim.lr_next) == (99, 0.3), "method over protocol"
     assert config.train.batch_size == 16, "protocol where the method says nothing"
-    assert config.method.params == {"weight": 3.0, "other": 2.0}, "the more special setting wins"
-    assert resolve(mine, "scenes", "3-3").method.params == {"weight": 2.0, "other": 2.0}
-    assert resolve(mine, "voc", "15-5").method.params == {"weight": 7.0, "other": 1.0}
+    assert asdict(config.method.params) == {"weight": 3.0, "other": 2.0}, "the more special setting wins"
+    assert asdict(resolve(mine, "scenes", "3-3").method.params) == {"weight": 2.0, "other": 2.0}
+    assert asdict(resolve(mine, "voc", "15-5").method.params) == {"weight": 7.0, "other": 1.0}
     path = tmp_path / "my.yaml"
     path.write_text(
         f"scenario: {{dataset: scenes, split: 5-2}}\nmethod: {{name: {mine}, params: {{weight: 4}}}}\n"
@@ -149,10 +146,10 @@ def test_layers_in_order(mine, tmp_path):
     )
     config = resolve(file=path)
     assert (config.train.epochs, config.train.seed, config.optim.lr_next) == (7, 1, 0.3), "file over method"
-    assert config.method.params == {"weight": 4.0, "other": 2.0}
+    assert asdict(config.method.params) == {"weight": 4.0, "other": 2.0}
     config = resolve(file=path, overrides=["train.epochs=8", "method.params.weight=5"])
     assert (config.train.epochs, config.train.seed) == (8, 1), "words over file"
-    assert config.method.params["weight"] == 5.0
+    assert config.method.params.weight == 5.0
     assert resolve(file=path, split="3-3").scenario.split == "3-3"
 
 
@@ -196,7 +193,7 @@ def test_number_that_yaml_takes_for_text(tmp_path):
     )
     (tmp_path / "my.yaml").write_text(f"{scenario}\n{method}\noptim: {{lr_first: 1e-3}}\n")
     config: RunConfig = resolve(file=tmp_path / "my.yaml")
-    assert config.optim.lr_first == 0.001 and config.method.params["kd_weight"] == 10.0
+    assert config.optim.lr_first == 0.001 and config.method.params.kd_weight == 10.0
 
 
 @pytest.mark.parametrize(
@@ -260,15 +257,15 @@ def test_section_of_a_method_stands_between_the_file_and_the_words(tmp_path: Pat
     )
     path = with_sections(tmp_path / "my.yaml", text)
     mib = resolve("mib", file=path)
-    assert mib.method.params == {"kd_weight": 30.0} and (mib.optim.lr_next, mib.optim.lr_first) == (0.5, 0.4)
+    assert mib.method.params.kd_weight == 30.0 and (mib.optim.lr_next, mib.optim.lr_first) == (0.5, 0.4)
     caf = resolve("caf", file=path)
-    assert caf.method.params["kd_weight"] == 7.0 and (caf.train.epochs, caf.optim.lr_next) == (2, 0.3)
-    assert caf.method.params["ad_weight"] == 0.01, "the rest is the method's own for this data set"
+    assert caf.method.params.kd_weight == 7.0 and (caf.train.epochs, caf.optim.lr_next) == (2, 0.3)
+    assert caf.method.params.ad_weight == 0.01, "the rest is the method's own for this data set"
     plain = resolve("finetune", file=path)
     assert plain.optim.lr_next == 0.3 and plain.train.epochs == 12
     words = ["method.params.kd_weight=5", "optim.lr_next=0.9"]
     said = resolve("mib", file=path, overrides=words)
-    assert said.method.params == {"kd_weight": 5.0} and said.optim.lr_next == 0.9
+    assert said.method.params.kd_weight == 5.0 and said.optim.lr_next == 0.9
     assert resolve(file=path, overrides=["method.name=mib"]) == mib, "wherever the method is named"
     with_sections(path, "method: {name: mib}\n" + text)
     assert resolve(file=path) == mib and resolve("caf", file=path) == caf

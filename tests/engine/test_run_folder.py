@@ -23,7 +23,8 @@ from segue.core.progress import Display
 from segue.engine import checkpoint
 from segue.engine import run as run_module
 from segue.engine.folder import default_folder, locked
-from segue.engine.restore import evaluate_run, stored_recipe
+from segue.engine.recipe import stored_recipe
+from segue.engine.restore import evaluate_run
 from segue.engine.run import run
 
 FILES = [

@@ -31,7 +31,8 @@ from tiny_runs import (
 )
 
 from segue.core import plugins
-from segue.core.config import RunConfig, validate
+from segue.core.config import ReplayConfig, RunConfig, validate
+from segue.core.declaration import Start
 from segue.core.errors import UserError
 from segue.core.manifest import read_manifest
 from segue.engine import run as run_module
@@ -62,20 +63,32 @@ def short(method: str | Path, *words: str, split: str = "2-1") -> RunConfig:
 
 def changed(value: Any) -> Any:
     """Another value of a setting."""
-    if isinstance(value, dict):
-        return {"size": value["size"] + 5}
+    if isinstance(value, ReplayConfig):
+        return {"size": value.size + 5}
     return value / 2 + 0.01
+
+
+def later_settings(config: RunConfig) -> dict[str, Any]:
+    """Other values for all settings of which the method says that they play no part in step 0."""
+    params, others = config.method.params, {}
+    start = plugins.find("method", config.method.name).start
+    for name in (each.name for each in dataclasses.fields(params)):
+        if not isinstance(getattr(params, name), float | ReplayConfig):
+            continue
+        value = changed(getattr(params, name))
+        if start(validate(type(params), {**dataclasses.asdict(params), name: value}, "")) == start(params):
+            others[name] = value
+    return others
 
 
 def donor_of(method: str, words: Sequence[str] = ()) -> RunConfig:
     """A run, as unlike as may be, whose step 0 a method can take: fine-tuning's if it needs no more."""
     config, kind = short(method, *words), plugins.find("method", method)
-    params = validate(kind.Config, config.method.params, "method.params")
     if kind.offline:
         return short("finetune", *LATER, split=ONE_STEP)
-    if not kind.gathers and not kind.first_step(params):
+    if kind.start(config.method.params) == Start():
         return short("finetune", *LATER)
-    others = {name: changed(config.method.params[name]) for name in kind.later}
+    others = later_settings(config)
     if kind is CAF:
         others = {"kd_weight": 3.0, "modality_dropout": 0.1, "ad": {"maps": "h", "excitation": "trained"}}
     assert others, f"{method} can start from no other run"
@@ -148,7 +161,7 @@ def test_step_0_of_another_run_is_as_good_as_ones_own(method: str, donor, tmp_pa
 def test_variants_of_caf(words: tuple[str, ...], donor, tmp_path: Path) -> None:
     words = tuple(f"method.params.{word}" for word in words)
     config = short("caf", *words)
-    plain = not plugins.find("method", "caf").first_step(validate(CAF.Config, config.method.params, ""))
+    plain = CAF.start(config.method.params) == Start()
     assert plain == ("official_head" in words[0] or len(words) == 2), (
         "only its layer makes its step 0 special"
     )
@@ -195,18 +208,17 @@ def test_weights_that_were_exchanged_since_are_found_out(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("kind", "flags", "source"),
+    ("kind", "start", "source"),
     [
-        (LwFMC, {"plain_start": True}, short("finetune")),
-        (EWC, {"gathers": False}, short("finetune")),
-        (SDR, {"later": (*SDR.later, "attraction")}, short("sdr", "method.params.attraction=1")),
+        (LwFMC, Start(), short("finetune")),
+        (EWC, Start(), short("finetune")),
+        (SDR, Start({"settings": ""}, {"settings": ""}), short("sdr", "method.params.attraction=1")),
     ],
     ids=["not plain", "gathers", "not later"],
 )
-def test_wrong_flags_are_found_out(kind, flags, source, monkeypatch, donor, tmp_path: Path) -> None:
+def test_a_wrong_start_is_found_out(kind, start, source, monkeypatch, donor, tmp_path: Path) -> None:
     source = donor(source)
-    for name, value in flags.items():
-        monkeypatch.setattr(kind, name, value)
+    monkeypatch.setattr(kind, "start", lambda config: start)
     with pytest.raises(AssertionError):
         check(short(kind.__module__.split(".")[-1]), source, tmp_path)
     assert (tmp_path / "started").exists(), "it was not refused, but found to differ"
@@ -375,10 +387,10 @@ def test_edited_method_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_method_file_may_say_that_it_starts_as_others_do(donor, tmp_path: Path) -> None:
-    plain = own(
-        tmp_path / "plain.py", "    Config = Config\n", "    Config = Config\n    plain_start = True\n"
-    )
-    plain.write_text(plain.read_text().replace("0.3, self.training", "0.3, False"))
+    said = "    Config = Config\n    start = staticmethod(plain_start)\n"
+    plain = own(tmp_path / "plain.py", "    Config = Config\n", said)
+    text = plain.read_text().replace("0.3, self.training", "0.3, False")
+    plain.write_text(text.replace("About, Method", "About, Method, plain_start"))
     check(short(plain), donor(short("finetune")), tmp_path)
 
 
@@ -395,11 +407,15 @@ def test_what_a_method_file_inherits_does_not_count(tmp_path: Path) -> None:
     )
 
 
-def test_every_setting_named_as_later_is_one() -> None:
-    for name in plugins.names("method"):
-        kind = plugins.find("method", name)
-        known = {field.name for field in dataclasses.fields(kind.Config)}
-        assert set(kind.later) <= known, name
+def test_who_starts_as_others_do_and_who_gathers_state() -> None:
+    starts = {name: plugins.find("method", name) for name in plugins.names("method")}
+    starts = {name: kind.start(kind.Config()) for name, kind in starts.items()}
+    assert {name for name, start in starts.items() if start.model} == {
+        *("caf", "incseg", "lwf_mc", "sdr", "ssul")
+    }
+    assert {name for name, start in starts.items() if start.gathered is not None} == {
+        *("ewc", "pi", "rw", "sdr")
+    }
 
 
 def test_stored_first_step_is_that_of_the_run(donor) -> None:
@@ -409,16 +425,21 @@ def test_stored_first_step_is_that_of_the_run(donor) -> None:
     assert found.hash.startswith("sha256:")
 
 
+@dataclasses.dataclass(frozen=True)
+class Rooted:
+    root: str
+
+
 def test_other_data_or_weights_of_the_same_name_decide_another_step_0(tmp_path: Path) -> None:
     weights = tmp_path / "weights.pth"
     weights.write_bytes(b"one")
     config = short("finetune")
-    config = replace(config, data={**config.data, "root": "here"})
+    config = replace(config, data=Rooted("here"))
     config = replace(config, model=replace(config.model, weights=str(weights)))
     manifest = {"steps": [{"train": ["a"], "images": 1, "new": ["cat"]}]}
     before = first_step(config, manifest)
     assert first_step(config, manifest).hash == before.hash
-    elsewhere = replace(config, data={**config.data, "root": "there"})
+    elsewhere = replace(config, data=Rooted("there"))
     assert first_step(elsewhere, manifest).hash != before.hash
     weights.write_bytes(b"two")
     os.utime(weights, ns=(0, 0))

@@ -12,8 +12,7 @@ import yaml
 from segue.core import plugins
 from segue.core.config import recipe_hash, to_yaml
 from segue.core.errors import UserError
-from segue.engine.recipe import resolve
-from segue.engine.restore import stored_recipe
+from segue.engine.recipe import resolve, stored_recipe
 from segue.methods.caf.config import AdConfig, Config
 from segue.models.caf import LayerConfig
 
@@ -22,7 +21,7 @@ VARIANTS = ("segue", "paper", "official", "official_head")
 
 def params(*words: str, dataset: str = "scenes", split: str = "5-2", file: Path | None = None) -> dict:
     method = None if file else "caf"
-    return resolve(method, dataset, split, overrides=words, file=file).method.params
+    return dataclasses.asdict(resolve(method, dataset, split, overrides=words, file=file).method.params)
 
 
 def fields(kind: type) -> list[str]:
@@ -115,4 +114,4 @@ def test_variant_of_a_stored_recipe_cannot_be_changed(word, tmp_path):
     with pytest.raises(UserError, match=message):
         resolve(file=path, overrides=[word])
     same = stored_recipe(tmp_path, ["method.params.variant=segue", "method.params.kd_weight=3"])
-    assert same.method.params["variant"] == "segue" and same.method.params["kd_weight"] == 3.0
+    assert same.method.params.variant == "segue" and same.method.params.kd_weight == 3.0

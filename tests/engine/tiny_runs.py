@@ -55,9 +55,6 @@ class Dropout(Method):
     Config = Config
     about = About("dropout", "a test", 2020)
 
-    def begin_step(self, ctx):
-        pass
-
     def losses(self, batch):
         logits = torch.nn.functional.dropout(self.model(batch.images).logits, 0.3, self.training)
         return {"ce": cross_entropy(logits, batch.labels)}

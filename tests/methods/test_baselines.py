@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import segue.methods
 from segue.core import plugins
 from segue.core.classes import IGNORE
 from segue.core.config import validate
+from segue.core.declaration import keeps, keeps_with
 from segue.data.batches import Batch
 from segue.engine.recipe import resolve
 from segue.losses import (
@@ -62,11 +64,11 @@ def test_every_method_says_where_it_comes_from_and_what_it_keeps(name: str) -> N
     kind = plugins.find("method", name)
     about = kind.about
     assert about.title and about.paper and 2016 <= about.year <= 2026
-    words = {word.strip() for word in about.keeps.replace(" (optional)", "").split(",")}
+    words = {word.strip() for word in keeps(kind).replace(" (optional)", "").split(",")}
     assert words <= {"nothing", "teacher", "importance", "prototypes", "features", "memory", "all images"}
     assert words and ("nothing" not in words or len(words) == 1)
     assert ("teacher" in words) == kind.uses_teacher
-    assert {*kind.keeps(kind.Config()).split(", ")} <= words | {"nothing"}
+    assert {*keeps_with(kind, kind.Config()).split(", ")} <= words | {"nothing"}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_every_method_says_where_it_comes_from_and_what_it_keeps(name: str) -> N
 )
 def test_what_is_optional_counts_only_if_it_is_on(name: str, params: dict[str, Any], kept: str) -> None:
     kind = plugins.find("method", name)
-    assert kind.keeps(validate(kind.Config, params, "method.params")) == kept
+    assert keeps_with(kind, validate(kind.Config, params, "method.params")) == kept
 
 
 @pytest.mark.parametrize(
@@ -104,13 +106,13 @@ def test_what_is_optional_counts_only_if_it_is_on(name: str, params: dict[str, A
     ],
 )
 def test_weights_are_those_of_the_papers_on_voc(name: str, weights: dict[str, float]) -> None:
-    assert resolve(name, "voc", "15-5").method.params == weights
+    assert dataclasses.asdict(resolve(name, "voc", "15-5").method.params) == weights
 
 
 def test_plop_has_other_weights_on_ade20k() -> None:
-    (setting,) = [s for s in plugins.find("method", "plop").settings if s.dataset == "ade20k"]
-    assert setting.split is None
-    assert setting.values == {"method": {"params": {"pod_factor": 1e-3, "pod_logits_factor": 1e-5}}}
+    (found,) = [x for x in plugins.find("method", "plop").benchmark_values if x.dataset == "ade20k"]
+    assert found.split is None
+    assert found.values == {"method": {"params": {"pod_factor": 1e-3, "pod_logits_factor": 1e-5}}}
 
 
 @pytest.mark.parametrize("name", ["lwf", "lwf_mc", "ilt", "sdr", "plop", "incseg"])

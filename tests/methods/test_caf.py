@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.core.classes import IGNORE
+from segue.core.declaration import Start
 from segue.core.overrides import merge
 from segue.core.scenario import Step
 from segue.data.batches import Batch
@@ -122,7 +123,7 @@ DIFFERENCES = {
 def test_variants_differ_in_the_documented_choices_only(variant: str) -> None:
     plain = leaves(dataclasses.asdict(CAF.Config()))
     recipe = resolve("caf", "voc", "15-5", overrides=[f"method.params.variant={variant}"])
-    resolved = leaves(recipe.method.params)
+    resolved = leaves(dataclasses.asdict(recipe.method.params))
     assert resolved.keys() == plain.keys() and resolved.pop("variant") == variant
     expected = DIFFERENCES[variant] | ({} if variant == "segue" else leaves(PUBLISHED))
     assert {key: value for key, value in resolved.items() if value != plain[key]} == expected
@@ -137,8 +138,8 @@ def test_every_variant_is_listed() -> None:
 def test_a_word_of_ones_own_wins_over_the_variant() -> None:
     words = ["method.params.variant=official", "method.params.layer.scaled=true", "method.params.ad_weight=7"]
     params = resolve("caf", "scenes", "2-1", overrides=words).method.params
-    assert params["layer"]["scaled"] is True and params["ad_weight"] == 7
-    assert params["layer"]["spatial"] == "energy" and params["ad"]["norm"] == "map"
+    assert params.layer.scaled is True and params.ad_weight == 7
+    assert params.layer.spatial == "energy" and params.ad.norm == "map"
 
 
 @pytest.mark.parametrize(("projection", "fusion", "attention"), list(product((False, True), repeat=3)))
@@ -399,7 +400,7 @@ def test_the_layer_gets_the_teachers_features(which: str, name: str) -> None:
     assert (features["z"] - features["z_fused"]).abs().max() > 0.01
     with calls(method.model.fusion) as seen:
         method(batch)
-        method.eval().predict_by(batch.images, ["concat"])
+        method.eval().predictors()["concat"](batch.images)
     for arguments in seen:
         torch.testing.assert_close(arguments[1], features[name])
     assert len(seen) == 2
@@ -437,12 +438,13 @@ def test_strategies_need_a_teacher_and_a_fusion(variant: str) -> None:
     method = made.method()
     first, second = made.scenario.steps[:2]
     made.finish(made.begin(method, first), first)
-    assert method.strategies == ("skip",)
+    assert tuple(method.predictors()) == ("skip",)
     made.begin(method, second)
-    assert method.strategies == (("skip", "zero", "concat") if variant in LAYERED else ("skip",))
+    expected = ("skip", "zero", "concat") if variant in LAYERED else ("skip",)
+    assert tuple(method.predictors()) == expected
     if variant in LAYERED:
         alone = step_one(variant, {"layer": {"fusion": False}}, updates=0)[1]
-        assert alone.strategies == ("skip",)
+        assert tuple(alone.predictors()) == ("skip",)
 
 
 @pytest.mark.parametrize("variant", LAYERED)
@@ -453,17 +455,21 @@ def test_strategies_differ_in_the_old_features_only(variant: str) -> None:
     method.eval()
     images = made.batch(step, 3).images
     with torch.inference_mode():
-        before = method.predict_by(images, method.strategies)
+        before = predictions(method, images)
         torch.testing.assert_close(before["skip"], method.predict(images))
         torch.testing.assert_close(before["skip"], upsampled(method.deployed()(images).logits))
         old = method.teacher(images).features[{"raw": "z", "fused": "z_fused"}[method.config.old_features]]
         torch.testing.assert_close(before["concat"], upsampled(method.model(images, old).logits))
         shake(method.teacher.model)
-        after = method.predict_by(images, method.strategies)
+        after = predictions(method, images)
     assert torch.equal(after["skip"], before["skip"]) and torch.equal(after["zero"], before["zero"])
     for other in (after["concat"], before["skip"], before["zero"]):
         assert (before["concat"] - other).abs().max() > 1e-3
     assert (before["skip"] - before["zero"]).abs().max() > 1e-3
+
+
+def predictions(method: CAF, images: Tensor) -> dict[str, Tensor]:
+    return {name: predict(images) for name, predict in method.predictors().items()}
 
 
 def upsampled(logits: Tensor) -> Tensor:
@@ -475,8 +481,13 @@ def test_strategies_share_one_pass_of_the_encoder(variant: str) -> None:
     made, method, _, step = step_one(variant, updates=0)
     method.eval()
     with calls(method.model.backbone) as seen, torch.inference_mode():
-        method.predict_by(made.batch(step, 3).images, method.strategies)
-    assert len(seen) == 1
+        predictors = method.predictors()
+        for seed in (3, 4):
+            images = made.batch(step, seed).images
+            found = {name: predict(images) for name, predict in predictors.items()}
+    assert len(seen) == 2, "once for each batch"
+    with torch.inference_mode():
+        torch.testing.assert_close(found, predictions(method, images))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -614,7 +625,7 @@ def test_layer_of_step_one_joins_a_bare_network(variant: str) -> None:
     first, second, third = made.scenario.steps[:3]
     session = made.begin(method, first)
     made.train(session, first, range(2))
-    assert method.model.fusion is None and CAF.first_step(made.params) == {}
+    assert method.model.fusion is None and CAF.start(made.params) == Start()
     made.finish(session, first)
     session = made.begin(method, second)
     assert method.model.fusion is not None and method.teacher.model.fusion is None
@@ -653,12 +664,12 @@ def test_default_layer_changes_nothing_when_it_is_added() -> None:
 def test_which_distillation_is_the_default(dataset: str, variant: str, expected: tuple) -> None:
     split = {"voc": "15-5", "scenes": "5-2"}[dataset]
     found = resolve("caf", dataset, split, overrides=[f"method.params.variant={variant}"]).method.params
-    assert (found["kd_weight"], found["kd_norm"], found["layer_since"]) == (*expected, 0)
+    assert (found.kd_weight, found.kd_norm, found.layer_since) == (*expected, 0)
 
 
 def test_step_zero_with_a_layer_is_its_own() -> None:
-    assert "layer" in CAF.first_step(bench(over={"layer_since": 0}).params)
-    assert CAF.first_step(bench(over={"layer": NO_LAYER}).params) == {}
+    assert "layer" in CAF.start(bench(over={"layer_since": 0}).params).model
+    assert CAF.start(bench(over={"layer": NO_LAYER}).params) == Start()
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ from step_one import state_of, step_one
 
 from segue.core import plugins
 from segue.core.classes import IGNORE
+from segue.core.declaration import replay_memory
 from segue.data.batches import Batch
 from segue.data.saliency import salient_pixels
 from segue.deploy.model_file import load_model, save_model
+from segue.engine.optim import param_groups
 from segue.engine.recipe import resolve
 from segue.losses import binary_cross_entropy, cross_entropy, unbiased_cross_entropy, upsample
 from segue.testing import Bench
@@ -58,7 +60,7 @@ def test_no_gradient_enters_the_frozen_network(name: str) -> None:
     assert made.method.teacher is None
     out = made.method.model(made.bench.batch(made.step, 0).images)
     assert not out.features["h"].requires_grad and out.logits.requires_grad
-    groups = made.method.param_groups()
+    groups = param_groups(made.method)
     assert not groups["backbone"] and not groups["layer"]
     trained = {id(p) for p in groups["head"] + groups["new"]}
     parts = tuple(part.format(1) for part in TRAINED[name])
@@ -246,19 +248,19 @@ def test_recipe_of_ssul_on_voc() -> None:
     recipe = resolve("ssul", "voc", "15-5")
     assert (recipe.optim.lr_first, recipe.optim.lr_next, recipe.optim.head_factor) == (1e-3, 1e-3, 10)
     assert (recipe.train.epochs, recipe.train.batch_size, recipe.train.crop) == (50, 32, 513)
-    assert recipe.method.params["confidence"] == 0.7 and recipe.method.params["memory"]["size"] == 0
+    assert recipe.method.params.confidence == 0.7 and recipe.method.params.memory.size == 0
     assert resolve("ssul", "scenes", "2-1").train.epochs != 50
     assert resolve("ssul", "voc", "15-5", overrides=["train.epochs=3"]).train.epochs == 3
 
 
 def test_settings_of_ssul_on_ade20k() -> None:
-    (setting,) = [s for s in plugins.find("method", "ssul").settings if s.dataset == "ade20k"]
-    assert setting.split is None
-    assert setting.values["optim"] == {"lr_first": 5e-3, "lr_next": 5e-3, "head_factor": 10.0}
-    assert setting.values["train"] == {"epochs": 100, "batch_size": 24, "crop": 513}
+    (found,) = [x for x in plugins.find("method", "ssul").benchmark_values if x.dataset == "ade20k"]
+    assert found.split is None
+    assert found.values["optim"] == {"lr_first": 5e-3, "lr_next": 5e-3, "head_factor": 10.0}
+    assert found.values["train"] == {"epochs": 100, "batch_size": 24, "crop": 513}
 
 
 @pytest.mark.parametrize("name", ["dft", "ssul", "incseg"])
 def test_memory_is_off_unless_asked_for(name: str) -> None:
-    assert bench(name).method().replay().size == 0
-    assert bench(name, {"memory": {"size": 7}}).method().replay().size == 7
+    assert replay_memory(bench(name).params) is None
+    assert replay_memory(bench(name, {"memory": {"size": 7}}).params).size == 7

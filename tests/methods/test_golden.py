@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def losses(case: str, folder: Path) -> dict[str, list[dict[str, float]]]:
     params = [f"method.params.{word}" for word in PARAMS[case]]
     config = resolve(case.split("-")[0], "scenes", "2-1", overrides=[*SETTINGS, *params])
     named = {word.split("=")[0] for word in PARAMS[case]}
-    assert named == set(keys(config.method.params)), "every parameter of the method is named above"
+    assert named == set(keys(asdict(config.method.params))), "every parameter of the method is named above"
     run(config, folder, device="cpu", display=Display(quiet=True))
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     steps = sorted({line["step"] for line in lines})

@@ -1,12 +1,12 @@
 """Two very different methods fit the hooks, and the contract suite notices broken ones."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 import torch
 from torch import Tensor
 
-from segue.core.config import MemoryConfig
+from segue.core.config import ReplayConfig
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import cross_entropy
@@ -34,9 +34,6 @@ class EwcLike(Method):
                 self.register_buffer(f"fisher/{key}", torch.ones_like(parameter))
             if name in before and not step.first:
                 self.register_buffer(f"anchor/{key}", before[name])
-
-    def begin_step(self, ctx: StepContext) -> None:
-        self.step = ctx.step
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         return {"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}
@@ -94,9 +91,6 @@ class Base(Method):
     Config = Config
     about = About("broken", "-", 2026)
 
-    def begin_step(self, ctx: StepContext) -> None:
-        self.step = ctx.step
-
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         return {"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}
 
@@ -134,20 +128,43 @@ class TrainsTheTeacher(Base):
         return super().losses(batch)
 
 
+@dataclass(frozen=True)
+class Replaying:
+    memory: ReplayConfig = field(default_factory=ReplayConfig)
+
+
 class NewLabelsOnly(Base):
     """Replays, but divides by the pixels that are not of old classes, as if none were."""
 
-    def replay(self) -> MemoryConfig:
-        return MemoryConfig(size=4)
+    Config = Replaying
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         old = (batch.labels > 0) & (batch.labels < self.step.num_old)
         return {"ce": super().losses(batch)["ce"] / (~old.any()).float()}
 
 
+@dataclass(frozen=True)
+class Numbered:
+    memory: int = 4
+
+
 class ReplaysANumber(Base):
-    def replay(self) -> int:
-        return 4
+    Config = Numbered
+
+
+@dataclass(frozen=True)
+class Weighted:
+    saliency: float = 0.5
+
+
+class WeighsSaliency(Base):
+    Config = Weighted
+
+
+class StartsAnyhow(Base):
+    @classmethod
+    def start(cls, config: Config) -> bool:
+        return True
 
 
 @pytest.mark.parametrize(
@@ -158,8 +175,10 @@ class ReplaysANumber(Base):
         (ForgetsItsState, "differs after a resume"),
         (FewChannels, r"predict\(\) gives"),
         (TrainsTheTeacher, "changed the teacher"),
+        (WeighsSaliency, "names a folder of maps"),
+        (StartsAnyhow, r"start\(\) gives True"),
         (NewLabelsOnly, "not finite with old labels at step 1"),
-        (ReplaysANumber, "no MemoryConfig"),
+        (ReplaysANumber, "no ReplayConfig"),
     ],
 )
 def test_broken_methods_are_noticed(kind: type[Method], message: str) -> None:

@@ -14,7 +14,7 @@ from short_runs import SHORT
 
 from segue.core import plugins
 from segue.core.ablation import Row, read_ablation
-from segue.core.config import as_dict, validate
+from segue.core.config import as_dict
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.records import read_run
@@ -50,17 +50,14 @@ def test_every_row_resolves_and_builds(table, index, dataset):
     assert (config.scenario.split, config.scenario.mode) == (setting["split"], setting["mode"])
     kind = plugins.find("method", config.method.name)
     with torch.device("meta"):
-        method = kind(validate(kind.Config, config.method.params, "method.params"), Segmenter(config.model))
-    layer = config.method.params["layer"]
-    assert (method.model.fusion is not None) is any(
-        layer[name] for name in ("projection", "fusion", "attention")
-    )
+        method = kind(config.method.params, Segmenter(config.model))
+    assert (method.model.fusion is not None) is config.method.params.layer.enabled
 
 
 @pytest.mark.parametrize("table", sorted(TABLES))
 def test_rows_of_a_table_are_different_experiments(table):
     rows = read_ablation(TABLES[table]).rows
-    found = [json.dumps(config_of(table, index, "voc").method.params) for index in range(len(rows))]
+    found = [str(config_of(table, index, "voc").method.params) for index in range(len(rows))]
     assert len(set(found)) == len(rows) == len({row.run for row in rows}) == len({row.name for row in rows})
 
 
@@ -93,11 +90,11 @@ def test_words_reach_every_row_but_do_not_undo_it():
     ]
     head = config_of("table7", 1, "scenes", *words)
     assert head.method.name == "caf" and head.train.epochs == 2
-    assert head.method.params["balanced"] is True and head.method.params["ad"]["maps"] == "h"
-    assert head.method.params["kd_weight"] == 9.0, "what does not make the row is free"
+    assert head.method.params.balanced is True and head.method.params.ad.maps == "h"
+    assert head.method.params.kd_weight == 9.0, "what does not make the row is free"
     baseline = config_of("table3", 0, "scenes", *words).method.params
-    assert baseline["kd_weight"] == baseline["ad_weight"] == 0.0
-    assert not any(baseline["layer"][name] for name in ("projection", "fusion", "attention"))
+    assert baseline.kd_weight == baseline.ad_weight == 0.0
+    assert not baseline.layer.enabled
 
 
 def test_options_choose_split_mode_and_seed():
@@ -112,9 +109,10 @@ def test_factors_multiply_what_the_recipe_says(table, weight):
     for words, base in (((), None), ((f"method.params.{weight}=5",), 5.0)):
         found = [config_of(table, index, "scenes", *words).method.params for index in range(4)]
         base = base or {"ad_weight": 0.01, "kd_weight": 10.0}[weight]
-        assert [values[weight] for values in found] == pytest.approx([base * factor for factor in factors])
+        expected = pytest.approx([base * factor for factor in factors])
+        assert [getattr(values, weight) for values in found] == expected
         other = {"ad_weight": "kd_weight", "kd_weight": "ad_weight"}[weight]
-        assert len({values[other] for values in found}) == 1
+        assert len({getattr(values, other) for values in found}) == 1
 
 
 def test_factor_comes_after_the_settings_of_its_row():
@@ -122,7 +120,7 @@ def test_factor_comes_after_the_settings_of_its_row():
     row = Row("x", "x", {"kd_weight": 4}, {"kd_weight": 2.5, "ad_weight": 2})
     words = ["method.params.kd_weight=100"]
     found = row_recipe(table, row, "scenes", None, None, words, 0).method.params
-    assert found["kd_weight"] == 10.0 and found["ad_weight"] == pytest.approx(0.02)
+    assert found.kd_weight == 10.0 and found.ad_weight == pytest.approx(0.02)
 
 
 # The paper's numbers
@@ -220,7 +218,7 @@ def test_row_that_fails_does_not_take_the_others_with_it(segue, tmp_path, monkey
     def diverging(config, folder, *_) -> None:
         tried.append(folder.name)
         if folder.name != "caf-ad-bkd-z-s0":
-            raise UserError(f"{config.method.params['ad']['maps']} diverged.")
+            raise UserError(f"{config.method.params.ad.maps} diverged.")
         run(config, folder, display=Display(quiet=True))
 
     monkeypatch.setattr(grid, "run", diverging)
@@ -274,4 +272,4 @@ def test_runs_of_a_variant_lie_in_a_folder_of_their_own(segue, tmp_path, monkeyp
     assert len(names) == len(set(names)) == 2 * (13 + 3), "baseline and caf-ad stand in both tables"
     assert {job.config.train.seed for job in planned} == {0, 1} and all(job.resume for job in planned)
     assert all(name.endswith(f"-s{job.config.train.seed}") for name, job in zip(names, planned, strict=True))
-    assert {job.config.method.params["variant"] for job in planned} == {"paper"}
+    assert {job.config.method.params.variant for job in planned} == {"paper"}

@@ -23,7 +23,7 @@ FOLDER = "out/scenes-2-1-overlapped"
 METHOD = """
 from dataclasses import dataclass
 from segue.losses import cross_entropy
-from segue.methods.base import About, Method, Setting
+from segue.methods.base import About, BenchmarkValues, Method, plain_start
 
 @dataclass(frozen=True)
 class Config:
@@ -32,10 +32,7 @@ class Config:
 class Mine(Method):
     Config = Config
     about = About("mine", "a test", 2020)
-    settings = ()
-
-    def begin_step(self, ctx):
-        pass
+    benchmark_values = ()
 
     def losses(self, batch):
         return {"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}
@@ -134,7 +131,8 @@ def test_all_are_the_methods_that_there_are_and_those_named_besides(segue, tmp_p
     found = [job.config.method.name for job in planned]
     assert sorted(found) == plugins.names("method") and found[-1] == "joint"
     kinds = [plugins.find("method", name) for name in found[:-1]]
-    givers = [kind.plain_start and kind.gathers for kind in kinds]
+    starts = [kind.start(job.config.method.params) for kind, job in zip(kinds, planned[:-1], strict=True)]
+    givers = [not start.model and start.gathered is not None for start in starts]
     assert givers == sorted(givers, reverse=True), "first those whose step 0 serves others too"
     for giving in (True, False):
         years = [x.about.year for x, gives in zip(kinds, givers, strict=True) if gives == giving]
@@ -221,8 +219,8 @@ def test_methods_that_cannot_share_a_table_are_refused_before_anything_is_run(se
     mine = own_method(tmp_path / "mib.py")
     code, _, error = segue(*HERE, "--methods", f"mib,{mine}", "--out", tmp_path / "out")
     assert code == 2 and f"mib and {mine} would share a row" in error
-    special = 'settings = (Setting("scenes", None, {"scenario": {"void": "ignore"}}),)'
-    other = own_method(tmp_path / "other.py", "settings = ()", special)
+    special = 'benchmark_values = (BenchmarkValues("scenes", None, {"scenario": {"void": "ignore"}}),)'
+    other = own_method(tmp_path / "other.py", "benchmark_values = ()", special)
     code, _, error = segue(*HERE, "--methods", f"mib,{other}", "--out", tmp_path / "out")
     assert code == 2 and "mib and other cannot stand in one table: scenario.void: 'background' ->" in error
     for there in ("title =", 'about = "mine"; title ='):

@@ -100,7 +100,7 @@ def test_values_are_run_once_and_the_best_is_written(segue, tmp_path, recipe, mo
     # the choice is a section `methods`
     mine = tmp_path / "tuned.yaml"
     mine.write_text(yaml.safe_dump({"methods": yaml.safe_load(choice.read_text())}))
-    assert resolve("mib", "scenes", "2-1", file=mine).method.params["kd_weight"] == best["mib"][KD]
+    assert resolve("mib", "scenes", "2-1", file=mine).method.params.kd_weight == best["mib"][KD]
 
 
 def test_only_methods_whose_runs_are_all_finished_have_a_choice(segue, tmp_path, recipe, monkeypatch):
@@ -134,7 +134,7 @@ def test_nothing_is_written_before_anything_is_finished(segue, tmp_path, recipe,
     assert code == 0 and "Tuning" not in text and not list(tmp_path.rglob("choice.yaml"))
     folder = tmp_path / "out" / "scenes-2-1-disjoint"
     assert [job.folder for job in planned] == [folder / "mib-3", folder / "mib-1000"]
-    assert [job.config.method.params["kd_weight"] for job in planned] == [3.0, 1000.0]
+    assert [job.config.method.params.kd_weight for job in planned] == [3.0, 1000.0]
     assert {(job.config.scenario.hold_out, job.config.train.epochs) for job in planned} == {(0.3, 3)}
     assert planned[1].start == planned[0].folder, "step 0 is trained once"
 

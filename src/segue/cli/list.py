@@ -17,6 +17,7 @@ COSTS_CAPTION = "time, memory: relative to fine-tuning, by 'make bench' on scene
 def methods() -> RenderableType:
     """Each method with its paper, what it keeps between steps, and what it costs (a dash: not measured)."""
     from segue.core.costs import read_costs
+    from segue.core.declaration import keeps
 
     costs, table = read_costs().methods, Table(box=None, pad_edge=False)
     for title in ("method", "what it is"):
@@ -25,10 +26,11 @@ def methods() -> RenderableType:
     for title in ("time", "memory"):
         table.add_column(title, justify="right", no_wrap=True)
     for name in plugins.names("method"):
-        about, cost = plugins.find("method", name).about, costs.get(name)
+        method, cost = plugins.declared(name), costs.get(name)
+        about = method.about
         figures = (f"{cost.time:.2f}", f"{cost.memory:.2f}") if cost is not None else ("-", "-")
         paper = Text.assemble(about.title, (f"\n{about.paper} {about.year}", "dim"))
-        table.add_row(name, paper, about.keeps, *figures)
+        table.add_row(name, paper, keeps(method), *figures)
     return Group(table, Text(COSTS_CAPTION, style="dim"))
 
 

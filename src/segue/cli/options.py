@@ -86,8 +86,7 @@ def resolve_target(
     words: list[str] | None,
 ):
     """The recipe that a target and its options name, and the run folder if the target is one."""
-    from segue.engine.recipe import find_recipe, resolve
-    from segue.engine.restore import stored_recipe
+    from segue.engine.recipe import find_recipe, resolve, stored_recipe
 
     said = settings(words, seed)
     if target and (Path(target) / "recipe.yaml").is_file():

@@ -54,11 +54,12 @@ def command(
 
     segue train caf --on voc --split 15-5 --mode overlapped data.root=FOLDER
     """
+    config, folder = resolve_target(target, on, split, mode, seed, with_manifest(words, manifest))
+
     from segue.core.progress import Display
     from segue.engine.folder import default_folder
-    from segue.engine.run import run
+    from segue.engine.run import run  # torch: not before the recipe is known to be sound
 
-    config, folder = resolve_target(target, on, split, mode, seed, with_manifest(words, manifest))
     folder = out or folder or default_folder(config)
     record = run(config, folder, resume, overwrite, device, Display(), start)
     if record is not None:

@@ -1,7 +1,7 @@
 """The recipe: frozen dataclasses, checked once and strictly. A run is one resolved recipe and nothing else.
 
-`data` and `method.params` belong to the chosen data set and method: they are checked against the `Config`
-dataclass that stands beside each of them (see engine/recipe.py, which builds a recipe from three words).
+`data` and `method.params` belong to the chosen data set and method: a complete recipe holds objects of the
+`Config` dataclass that stands beside each of them (see engine/recipe.py, which builds it from three words).
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class MethodConfig:
 
     name: str
     """name of a method, or a method file (mine.py)"""
-    params: dict[str, Any] = field(default_factory=dict)
+    params: Any = field(default_factory=dict)
+    """settings of the method: its `Config` in a complete recipe"""
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class EvalConfig:
 
 
 @dataclass(frozen=True)
-class MemoryConfig:
+class ReplayConfig:
     """Images of earlier steps that are kept and shown again: a section of the methods that use them."""
 
     size: Annotated[int, Field(ge=0)] = 0
@@ -173,9 +174,11 @@ class MemoryConfig:
     share: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """fraction of each batch that exemplars take"""
 
+    keeps = "memory"
+
     @property
     def kept(self) -> str:
-        """In words; nothing if it is off."""
+        """In words what is kept; nothing if it is off."""
         return f"memory of {self.size} images" if self.size else ""
 
 
@@ -185,7 +188,8 @@ class RunConfig:
 
     scenario: ScenarioConfig
     method: MethodConfig
-    data: dict[str, Any] = field(default_factory=dict)
+    data: Any = field(default_factory=dict)
+    """settings of the data set: its `Config` in a complete recipe"""
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

@@ -14,11 +14,15 @@ import pkgutil
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+from segue.core.declaration import Declaration
+from segue.core.deferred import DeferredModule, import_quickly
 from segue.core.errors import UserError, suggest
 
 KINDS = {"method": ("segue.methods", "METHOD"), "dataset": ("segue.data.datasets", "DATASET")}
+_files: dict[Path, tuple[bytes, Any]] = {}
+"""imported files of one's own: content and module"""
 
 
 def names(kind: str) -> list[str]:
@@ -33,10 +37,9 @@ def find(kind: str, name: str) -> Any:
     package, word = KINDS[kind]
     if name.endswith(".py"):
         module = _import_file(Path(name))
-    elif name in names(kind):
-        module = importlib.import_module(f"{package}.{name}")
     else:
-        raise UserError(f"There is no {kind} '{name}'.{suggest(name, names(kind))}")
+        check_name(kind, name)
+        module = importlib.import_module(f"{package}.{name}")
     if not hasattr(module, word):
         raise UserError(
             f"{module.__file__} does not say which class it exports: add a line '{word} = YourClass'."
@@ -44,11 +47,51 @@ def find(kind: str, name: str) -> Any:
     return getattr(module, word)
 
 
+def declared(name: str) -> type[Declaration]:
+    """What the method of this name declares: its class, or that alone where torch would have to be imported.
+
+    A file of one's own is imported.
+    """
+    if name.endswith(".py") or "torch" in sys.modules:
+        return find("method", name)
+    check_name("method", name)
+    package, word = KINDS["method"]
+    module = import_quickly(f"{package}.{name}")
+    found = module.declared(word, Declaration) if isinstance(module, DeferredModule) else None
+    return found if found is not None and _is_complete(found) else find("method", name)
+
+
+def _is_complete(found: type[Declaration]) -> bool:
+    """Whether all that the types of its settings name was there without torch."""
+    try:
+        get_type_hints(found.Config)
+    except (AttributeError, NameError):
+        return False
+    return True
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse a name that no plug-in of the package has."""
+    if name not in names(kind):
+        raise UserError(f"There is no {kind} '{name}'.{suggest(name, names(kind))}")
+
+
 def _import_file(path: Path) -> Any:
+    """The module in a file; the same one as long as the file is the same, so that its classes are."""
     path = path.expanduser().resolve()
     if not path.is_file():
         raise UserError(f"There is no file {path}.")
     module_name = f"segue_plugin_{path.stem}"
+    content = path.read_bytes()
+    before, module = _files.get(path, (None, None))
+    if content != before:
+        module = _execute_file(path, module_name)
+        _files[path] = content, module
+    sys.modules[module_name] = module  # a file of the same name may have come between
+    return module
+
+
+def _execute_file(path: Path, module_name: str) -> Any:
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

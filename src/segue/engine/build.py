@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from segue.core import plugins
-from segue.core.config import RunConfig, validate
+from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.manifest import from_manifest, read_manifest
 from segue.core.progress import Display
@@ -25,8 +25,7 @@ DOCTOR = "segue data check --skip-bad FILE"
 def open_sets(config: RunConfig) -> tuple[SegDataset, SegDataset]:
     """The training and the test images that a recipe names, not read yet."""
     kind: type[SegDataset] = plugins.find("dataset", config.scenario.dataset)
-    options = validate(kind.Config, config.data, "data")
-    return kind(options, "train"), kind(options, "test")
+    return kind(config.data, "train"), kind(config.data, "test")
 
 
 def build_method(config: RunConfig, device: torch.device, initial_weights: bool = True) -> Method:
@@ -45,10 +44,9 @@ def build_method(config: RunConfig, device: torch.device, initial_weights: bool 
             " model.frozen_stages=0."
         )
     kind: type[Method] = plugins.find("method", config.method.name)
-    params = validate(kind.Config, config.method.params, "method.params")
     seed_all(derive_seed(config.train.seed))
     structure = config.model if initial_weights else replace(config.model, weights=None, pretrained=False)
-    method = kind(params, Segmenter(structure)).to(device)
+    method = kind(config.method.params, Segmenter(structure)).to(device)
     if config.train.channels_last:
         method = method.to(memory_format=torch.channels_last)
     if config.train.checkpointing:
@@ -63,7 +61,7 @@ def build_scenario(
 ) -> tuple[Scenario, tuple[tuple[str, ...], ...] | None]:
     """The scenario, and the images of its steps if a manifest lists them."""
     wanted = config.scenario
-    offline = plugins.find("method", config.method.name).offline
+    offline = plugins.declared(config.method.name).offline
     scenario = make_scenario(
         dataset.classes,
         wanted.split,

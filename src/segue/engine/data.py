@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from segue.core.config import MemoryConfig, RunConfig
+from segue.core.config import ReplayConfig, RunConfig
 from segue.core.errors import UserError
 from segue.core.manifest import manifest as make_manifest
 from segue.core.progress import Display
@@ -60,7 +60,7 @@ class Data:
         return replace(self, saliency=folder)
 
     def train_batches(
-        self, step_index: int, device: torch.device, start: int = 0, replay: MemoryConfig | None = None
+        self, step_index: int, device: torch.device, start: int = 0, replay: ReplayConfig | None = None
     ) -> Batches:
         """The step's batches from iteration `start` on, with the exemplars that `replay` asks for."""
         train, images = self.config.train, len(self.train_images[step_index])

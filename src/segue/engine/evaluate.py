@@ -19,7 +19,7 @@ def evaluate(
     method: Method, batches: Batches, channels: int, precision: str = "fp32", bar: Bar | None = None
 ) -> np.ndarray:
     """Integer confusion matrix (rows truth, columns prediction); ignored pixels are not counted."""
-    name = method.strategies[0]
+    name = next(iter(method.predictors()))
     return evaluate_by(method, (name,), batches, channels, precision, bar)[name]
 
 
@@ -38,10 +38,10 @@ def evaluate_by(
         name: torch.zeros(channels * channels, dtype=torch.int64, device=batches.device)
         for name in strategies
     }
-    done = 0
+    done, predictors = 0, method.predictors()
     for batch in batches:
         with autocast(batches.device, precision):
-            logits = method.predict_by(batch.images, strategies)
+            logits = {name: predictors[name](batch.images) for name in strategies}
         valid = batch.labels != IGNORE
         truth = batch.labels[valid] * channels
         for name, confusion in confusions.items():

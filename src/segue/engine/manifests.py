@@ -30,7 +30,7 @@ def import_scenario(
 ) -> None:
     """The images that index lists give to each step, held against the classes in them."""
     config = resolve("finetune", on, split, mode, words)
-    if config.data.get("skip") is not None:
+    if getattr(config.data, "skip", None) is not None:
         raise UserError("Index lists count all images: leave out data.skip here.")
     train_set, _ = open_sets(config)
     scenario, _ = build_scenario(config, train_set)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from segue.core.config import OptimConfig
 from segue.core.errors import UserError
@@ -20,8 +21,8 @@ def build_optimizer(method: Method, config: OptimConfig, step: Step) -> torch.op
         "layer": config.layer_factor,
     }
     groups = []
-    for name, params in method.param_groups().items():
-        rate = base * factors.get(name, config.layer_factor)  # a method may have groups of its own
+    for name, params in param_groups(method).items():
+        rate = base * factors[name]
         if params:
             groups.append({"params": params, "lr": rate, "base_lr": rate, "name": name})
     if not groups:
@@ -40,6 +41,21 @@ def build_optimizer(method: Method, config: OptimConfig, step: Step) -> torch.op
         optimizer.register_step_pre_hook(lambda chosen, *_: _prepare(chosen))
         optimizer.register_load_state_dict_post_hook(_lay_out_momentum)
     return optimizer
+
+
+def param_groups(method: Method) -> dict[str, list[nn.Parameter]]:
+    """Trainable parameters, each group with its own rate factor: backbone, head, classifiers of new classes
+    (in incremental steps), and what the method added."""
+    model = method.model
+    backbone = list(model.backbone.parameters())
+    new = list(model.classifier.parts[-1].parameters()) if len(model.classifier.parts) > 1 else []
+    known = {id(parameter) for parameter in new}
+    both = (*model.refiner.parameters(), *model.classifier.parameters())
+    head = [parameter for parameter in both if id(parameter) not in known]
+    known |= {id(parameter) for parameter in backbone + head}
+    layer = [parameter for parameter in method.parameters() if id(parameter) not in known]
+    groups = {"backbone": backbone, "head": head, "new": new, "layer": layer}
+    return {name: [p for p in group if p.requires_grad] for name, group in groups.items()}
 
 
 def has_fused_sgd(device: torch.device) -> bool:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from segue.core.config import MemoryConfig, RunConfig, recipe_hash
+from segue.core.config import RunConfig, recipe_hash
+from segue.core.declaration import replay_memory
 from segue.core.metrics import step_scores
 from segue.core.records import StepRecord, TrajectoryRecord
 from segue.core.scenario import Step
@@ -33,8 +34,9 @@ def watcher(method: Method, data: Data, step: Step, site: Site) -> Callable[[int
             return
         site.group.broadcast_norm(method)
         batches = data.test_batches(step.index, site.device)
-        found = evaluate_by(method, method.strategies, batches, step.num_channels, config.train.precision)
-        confusions = {name: tuple(map(tuple, matrix.tolist())) for name, matrix in found.items()}
+        strategies = tuple(method.predictors())
+        matrices = evaluate_by(method, strategies, batches, step.num_channels, config.train.precision)
+        confusions = {name: tuple(map(tuple, matrix.tolist())) for name, matrix in matrices.items()}
         if site.group.first:
             record = TrajectoryRecord(step.index, epoch, len(data.scenario.groups[0]), confusions)
             record.write(site.folder)
@@ -81,7 +83,7 @@ def _write_record(
 ) -> None:
     config, scenario, folder = data.config, data.scenario, site.folder
     images = {"train": len(data.train_images[step.index]), "test": len(data.test_images[step.index])}
-    if (replay := replay_of(method)) is not None:
+    if (replay := replay_memory(config.method.params)) is not None:
         images["memory"] = len(data.exemplars(step.index, replay.size))
         kept = data.exemplars(step.index + 1, replay.size)
         write_exemplars(folder, step.index, kept, data.train_set.keys)
@@ -119,12 +121,6 @@ def _tested(config: RunConfig) -> dict[str, str]:
     if config.eval.thin > 1:
         tested.append(f"one of every {config.eval.thin} images")
     return {"tested": ", ".join(tested)} if tested else {}
-
-
-def replay_of(method: Method) -> MemoryConfig | None:
-    """The memory that the method asks for; one without room is none."""
-    replay = method.replay()
-    return replay if replay is not None and replay.size > 0 else None
 
 
 def step_title(data: Data, step: Step) -> str:

@@ -14,24 +14,16 @@ from segue.core.errors import UserError
 from segue.core.manifest import from_manifest, read_manifest
 from segue.core.overrides import differences
 from segue.core.progress import Display
-from segue.core.records import read_record, read_yaml
+from segue.core.records import read_record
 from segue.core.scenario import Step
 from segue.engine.build import build_method
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
 from segue.engine.data import build_data
 from segue.engine.evaluate import evaluate_by
-from segue.engine.recipe import complete, override
+from segue.engine.recipe import stored_recipe
 from segue.engine.runtime import pick_device
 from segue.methods.base import Method
 from segue.models.segmenter import Segmenter
-
-
-def stored_recipe(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """The recipe of a run folder, with changes such as a new data.root."""
-    path = Path(folder) / "recipe.yaml"
-    if not path.is_file():
-        raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")
-    return complete(override(read_yaml(path), overrides))
 
 
 def restore_method(
@@ -48,7 +40,7 @@ def restore_method(
     method = build_method(config, device, initial_weights=False)
     for step in steps[:-1]:
         method.grow(step)
-    if len(steps) > 1 and set(strategies) - set(method.strategies[:1]):
+    if len(steps) > 1 and set(strategies) - {next(iter(method.predictors()))}:
         _load(method, folder, steps[-2])
     method.grow(steps[-1])
     _load(method, folder, steps[-1])
@@ -115,11 +107,12 @@ def evaluate_run(
             )
     steps = data.scenario[: step_index + 1]
     method = restore_method(config, folder, steps, where, strategies or ())
-    chosen = strategies or method.strategies[:1]
-    if unknown := [name for name in chosen if name not in method.strategies]:
+    known = tuple(method.predictors())
+    chosen = strategies or known[:1]
+    if unknown := [name for name in chosen if name not in known]:
         raise UserError(
             f"{config.method.name} cannot predict by '{unknown[0]}' at step {step_index};"
-            f" it can by: {', '.join(method.strategies)}."
+            f" it can by: {', '.join(known)}."
         )
     batches = data.test_batches(step_index, where)
     with display.bar(f"{config.method.name} step {step_index} test", len(batches.data)) as bar:

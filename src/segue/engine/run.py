@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from segue.core.config import RunConfig
+from segue.core.declaration import replay_memory, saliency_folder
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.records import RunRecord, read_record, read_run
@@ -31,7 +32,7 @@ from segue.engine.interrupt import interrupts
 from segue.engine.log import RunLog
 from segue.engine.own_files import clear_folder
 from segue.engine.processes import Group, joined
-from segue.engine.record import record_step, replay_of, step_title, watcher
+from segue.engine.record import record_step, step_title, watcher
 from segue.engine.runtime import (
     autocast,
     derive_seed,
@@ -111,8 +112,8 @@ def _build(config: RunConfig, site: Site, point: ResumePoint) -> tuple[Data, Met
         data = build_data(config, site.display, site.group, point.finished_step + 1)
     with site.group.node_first():
         method = build_method(config, site.device, initial_weights=point.at_start)
-    if (maps := method.saliency()) is not None:
-        data = data.with_saliency(Path(maps).expanduser())
+    if (maps := saliency_folder(config.method.params)) is not None:
+        data = data.with_saliency(maps)
     return data, method
 
 
@@ -198,7 +199,7 @@ def _train(
     session.weights = weights_content(config) if step.first else None
     if inside is not None:
         session.load_state_dict(inside)
-    batches = data.train_batches(step.index, device, session.iteration, replay_of(method))
+    batches = data.train_batches(step.index, device, session.iteration, replay_memory(config.method.params))
     watch = watcher(method, data, step, site) if config.eval.every else None
     with site.display.bar(step_title(data, step), len(batches.order), session.iteration) as bar:
         losses = train_step(

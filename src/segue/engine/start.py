@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from segue.core import plugins
-from segue.core.config import RunConfig, as_dict, validate
+from segue.core.config import RunConfig, as_dict
+from segue.core.declaration import Start
 from segue.core.errors import UserError
 from segue.core.manifest import read_manifest
 from segue.core.overrides import differences
-from segue.core.records import read_yaml
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
 from segue.engine.folder import MAY_CHANGE, identity
-from segue.engine.recipe import complete
+from segue.engine.recipe import stored_recipe
 from segue.engine.runtime import autocast
 from segue.methods.base import Method, StepContext
 
@@ -31,9 +31,9 @@ class FirstStep:
     """What decides step 0 of a run."""
 
     decides: Mapping[str, Any]
-    """of its model: settings, classes and images"""
+    """settings, classes and images that decide the model"""
     gathered: str | None
-    """of the state that the method gathers while it trains, if it does"""
+    """settings that decide the state gathered in training, as JSON; None: no such state"""
 
     @property
     def hash(self) -> str:
@@ -50,20 +50,20 @@ def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
         section, name = key.split(".")
         plain[section].pop(name, None)
     # names are not enough: other pictures or weights may have the same
-    if root := config.data.get("root"):
+    if root := getattr(config.data, "root", None):
         plain["data"]["root"] = str(Path(root).expanduser().resolve())
     plain["model"]["weights"] = weights_content(config)
     kind: type[Method] = plugins.find("method", config.method.name)
-    decisive, own = _of_method(kind, config)
+    start = _of_method(kind, config)
     images = hashlib.sha256(json.dumps(first["train"]).encode()).hexdigest()
     decides = {
         "scenario": {"dataset": config.scenario.dataset, "void": config.scenario.void},
         "classes": first["new"],
         "images": f"{first['images']} ({images[:16]})",
-        "method": decisive,
+        "method": start.model,
         **{section: plain[section] for section in ("data", "model", "optim", "train")},
     }
-    return FirstStep(decides, None if own is None else json.dumps(own))
+    return FirstStep(decides, None if start.gathered is None else json.dumps(start.gathered))
 
 
 def weights_content(config: RunConfig) -> str | None:
@@ -79,30 +79,25 @@ def _digest(file: Path, changed: int) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
-def _of_method(kind: type[Method], config: RunConfig) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """What of a method decides the model of step 0, and what the state that it gathers, if it does.
+def _of_method(kind: type[Method], config: RunConfig) -> Start:
+    """What of a method decides step 0, with its name.
 
     Of a file of one's own its content does too, unless its class says that it starts as others do. What the
     class inherits does not count: it was said of other losses.
     """
-    params = validate(kind.Config, config.method.params, "method.params")
-    decisive, own = kind.first_step(params), kind.own_start(params)
-    if not config.method.name.endswith(".py"):
-        return decisive, own if kind.gathers else None
-    said, content = vars(kind).keys(), Path(config.method.name).expanduser().read_bytes()
-    if not said & {"own_start", "later"}:
-        own = dataclasses.asdict(params)
-    own = {"file": hashlib.sha256(content).hexdigest()[:16], **own}
-    if said & {"plain_start", "first_step"}:
-        return ({**own, **decisive} if decisive else {}), own if kind.gathers else None
-    return own, own
+    params, whose = config.method.params, {"method": kind.__name__}
+    is_file = config.method.name.endswith(".py")
+    if is_file:
+        content = Path(config.method.name).expanduser().read_bytes()
+        whose = {"file": hashlib.sha256(content).hexdigest()[:16], **whose}
+    said = kind.start(params) if not is_file or "start" in vars(kind) else Method.start.__func__(kind, params)
+    model = {**whose, **said.model} if said.model else {}
+    return Start(model, None if said.gathered is None else {**whose, **said.gathered})
 
 
 def stored_first_step(folder: Path) -> tuple[FirstStep, RunConfig]:
     """What decided step 0 of a run folder, and its recipe."""
-    if not (folder / "recipe.yaml").is_file():
-        raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")
-    config = complete(read_yaml(folder / "recipe.yaml"))
+    config = stored_recipe(folder)
     return first_step(config, read_manifest(folder / "scenario.json")), config
 
 

@@ -1,5 +1,1 @@
-"""One file per method; the file's name is the method's name."""
-
-from segue.methods.base import About, Method, Setting, StepContext
-
-__all__ = ["About", "Method", "Setting", "StepContext"]
+"""One file per method; the file's name is the method's name. What they are is in `base`."""

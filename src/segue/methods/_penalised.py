@@ -9,11 +9,13 @@ that every process keeps the same state.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from segue.core.declaration import Start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import cross_entropy
@@ -25,13 +27,14 @@ from segue.models.segmenter import Segmenter
 class PenalisedMethod(Method):
     """Abstract: a subclass says which importance; its config has `weight`, the factor of the penalty."""
 
-    plain_start = True
-    gathers = True
-    later = ("weight",)
-
     def __init__(self, config: Any, model: Segmenter) -> None:
         super().__init__(config, model)
         self.importance = self.make_importance()
+
+    @classmethod
+    def start(cls, config: Any) -> Start:
+        tracking = {name: value for name, value in asdict(config).items() if name != "weight"}
+        return Start(gathered=tracking)
 
     @abstractmethod
     def make_importance(self) -> Importance:
@@ -42,12 +45,9 @@ class PenalisedMethod(Method):
         super().grow(step)
         self.importance.grow(self.tracked())
 
-    def begin_step(self, ctx: StepContext) -> None:
-        self.penalises = not ctx.step.first
-
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         terms = {"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}
-        if self.penalises:
+        if not self.step.first:
             with torch.no_grad():  # shown, not differentiated
                 terms["penalty"] = self.config.weight * self.importance.penalty(self.tracked())
         return terms

@@ -10,38 +10,20 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from segue.core.config import MemoryConfig
+from segue.core.declaration import About, BenchmarkValues, Declaration, Start, plain_start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import spatial_attention, upsample
 from segue.models.segmenter import Segmenter, Teacher
 
-
-@dataclass(frozen=True)
-class About:
-    """What `segue list methods` says of a method."""
-
-    title: str
-    paper: str
-    year: int
-    keeps: str = "nothing"
-    """what it keeps between steps: teacher, importance, prototypes, memory"""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Recipe values that a method needs on one data set and split (None: any split)."""
-
-    dataset: str
-    split: str | None
-    values: Mapping[str, Any]
+__all__ = ["About", "BenchmarkValues", "Method", "Start", "StepContext", "plain_start"]
 
 
 @dataclass(frozen=True)
@@ -56,53 +38,27 @@ class StepContext:
     """the method's own random numbers: equal on every process, kept in checkpoints"""
 
 
-class Method(nn.Module, ABC):
-    """Base of all methods. Subclasses are final; they set `Config`, `about` and the flags below."""
+class Method(Declaration, nn.Module, ABC):
+    """Base of all methods. Subclasses are final; they set `Config`, `about` and what else they declare."""
 
-    Config: ClassVar[type]
-    about: ClassVar[About]
-    settings: ClassVar[tuple[Setting, ...]] = ()
-    """per-setting values from the papers"""
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """named sets of values for `Config`, chosen by its field `variant`"""
-    offline: ClassVar[bool] = False
-    """trains once on all classes"""
     uses_teacher: ClassVar[bool] = False
     """keep a frozen copy of the model before each incremental step, as `self.teacher`"""
     balanced_init: ClassVar[bool] = False
     """new classifiers start as shares of the background"""
-    plain_start: ClassVar[bool] = False
-    """step 0 is cross-entropy on the bare network: methods that have this in common may share it"""
-    gathers: ClassVar[bool] = False
-    """gathers state while it trains, so that a trained model alone is no start for it"""
-    later: ClassVar[tuple[str, ...]] = ()
-    """settings that play no part in step 0"""
 
     def __init__(self, config: Any, model: Segmenter) -> None:
         super().__init__()
         self.config = config
         self.model = model
         self.teacher: Teacher | None = None
+        self.step: Step
+        """the step that the model has grown for"""
 
     @classmethod
-    def keeps(cls, config: Any) -> str:
-        """What it keeps between steps with these settings: an optional memory may be off."""
-        return cls.about.keeps
-
-    @classmethod
-    def first_step(cls, config: Any) -> dict[str, Any]:
-        """The settings that decide the model of step 0; none for a plain start."""
-        return {} if cls.plain_start else cls.own_start(config)
-
-    @classmethod
-    def own_start(cls, config: Any) -> dict[str, Any]:
-        """The settings that decide all that a step 0 of its own leaves."""
-        params = {name: value for name, value in asdict(config).items() if name not in cls.later}
-        return {"method": cls.__name__, **params}
-
-    @abstractmethod
-    def begin_step(self, ctx: StepContext) -> None:
-        """Prepare for a step: the model has grown, the teacher is set."""
+    def start(cls, config: Any) -> Start:
+        """What decides step 0: everything, unless a method says less, so that runs may share it."""
+        everything = {"method": cls.__name__, **asdict(config)}  # never empty: that would be a plain start
+        return Start(everything, gathered=everything)
 
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:
@@ -114,9 +70,13 @@ class Method(nn.Module, ABC):
 
     def grow(self, step: Step) -> None:
         """Make room for a step. Called again for finished steps when a run is resumed."""
+        self.step = step
         if self.uses_teacher and not step.first:
             self.teacher = Teacher(self.deployed())
         self.model.grow(step, balanced=self.balanced_init and not step.first)
+
+    def begin_step(self, ctx: StepContext) -> None:
+        """Prepare for a step: the model has grown, the teacher is set."""
 
     def after_backward(self) -> None:
         """Gradients are there, unscaled and complete; the optimiser has not moved yet."""
@@ -124,40 +84,13 @@ class Method(nn.Module, ABC):
     def end_step(self, ctx: StepContext) -> None:
         """The step is trained; its model is still in training mode."""
 
-    def saliency(self) -> str | None:
-        """Folder of saliency maps for the training images, which batches then hold; None: none are read."""
-        return None
-
-    def replay(self) -> MemoryConfig | None:
-        """Images of earlier steps that are shown again; None: none. It follows from the config alone."""
-        return None
-
-    def param_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Trainable parameters, each group with its own rate factor: backbone, head, the classifier of new
-        classes (in incremental steps), and what the method added."""
-        model = self.model
-        backbone = list(model.backbone.parameters())
-        new = list(model.classifier.parts[-1].parameters()) if len(model.classifier.parts) > 1 else []
-        known = {id(parameter) for parameter in new}
-        both = (*model.refiner.parameters(), *model.classifier.parameters())
-        head = [parameter for parameter in both if id(parameter) not in known]
-        known |= {id(parameter) for parameter in backbone + head}
-        layer = [parameter for parameter in self.parameters() if id(parameter) not in known]
-        groups = {"backbone": backbone, "head": head, "new": new, "layer": layer}
-        return {name: [p for p in group if p.requires_grad] for name, group in groups.items()}
-
     def predict(self, images: Tensor) -> Tensor:
         """Logits at the images' resolution, one channel per seen class and background."""
         return upsample(self.model(images).logits, images.shape[-2:])
 
-    @property
-    def strategies(self) -> tuple[str, ...]:
-        """Ways to predict at this step; the first is that of `predict`."""
-        return ("predict",)
-
-    def predict_by(self, images: Tensor, strategies: Sequence[str]) -> dict[str, Tensor]:
-        """Logits by several of these strategies, from one pass."""
-        return {name: self.predict(images) for name in strategies}
+    def predictors(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        """Strategies of prediction, each from images to logits; the first is that of `predict`."""
+        return {"predict": self.predict}
 
     def deployed(self) -> Segmenter:
         """What `predict` needs of the model, as a copy of its own."""

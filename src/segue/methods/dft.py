@@ -12,39 +12,32 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from segue.core.config import MemoryConfig
+from segue.core.config import ReplayConfig
+from segue.core.declaration import About, BenchmarkValues, plain_start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import cross_entropy
-from segue.methods.base import About, Method, Setting, StepContext
+from segue.methods.base import Method
 
 
 @dataclass(frozen=True)
 class Config:
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    memory: ReplayConfig = field(default_factory=ReplayConfig)
 
 
 class DFT(Method):
     Config = Config
-    about = About("Frozen but for new classifiers", "baseline", 2023, keeps="memory (optional)")
-    plain_start = True
-    settings = (Setting("scenes", None, {"optim": {"lr_next": 0.2}}),)  # a single layer stands more
+    about = About("Frozen but for new classifiers", "baseline", 2023)
+    start = staticmethod(plain_start)
+    benchmark_values = (
+        BenchmarkValues("scenes", None, {"optim": {"lr_next": 0.2}}),
+    )  # a single layer stands more
 
     def grow(self, step: Step) -> None:
         if not step.first:
             for part in (self.model.backbone, self.model.refiner, *self.model.classifier.parts):
                 self.model.freeze(part)
         super().grow(step)
-
-    @classmethod
-    def keeps(cls, config: Config) -> str:
-        return config.memory.kept or "nothing"
-
-    def replay(self) -> MemoryConfig:
-        return self.config.memory
-
-    def begin_step(self, ctx: StepContext) -> None:
-        pass
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         # the unbiased cross-entropy would give the new channels, the only ones to move, the same gradient

@@ -11,9 +11,9 @@ from typing import Annotated
 from pydantic import Field
 
 from segue.core.config import NonNegative
+from segue.core.declaration import About, BenchmarkValues
 from segue.losses import Fisher
 from segue.methods._penalised import PenalisedMethod
-from segue.methods.base import About, Setting
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Config:
 class EWC(PenalisedMethod):
     Config = Config
     about = About("Elastic weight consolidation", "Kirkpatrick et al., PNAS", 2017, keeps="importance")
-    settings = (Setting("scenes", None, {"method": {"params": {"weight": 50.0}}}),)
+    benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"weight": 50.0}}}),)
 
     def make_importance(self) -> Fisher:
         return Fisher(self.config.alpha)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from segue.core.declaration import About, plain_start
 from segue.data.batches import Batch
 from segue.losses import cross_entropy
-from segue.methods.base import About, Method, StepContext
+from segue.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -19,10 +20,7 @@ class Config:
 class FineTune(Method):
     Config = Config
     about = About("Fine-tuning", "lower bound", 2020)
-    plain_start = True
-
-    def begin_step(self, ctx: StepContext) -> None:
-        pass
+    start = staticmethod(plain_start)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         return {"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from segue.core.config import NonNegative
+from segue.core.declaration import About, BenchmarkValues, plain_start
 from segue.data.batches import Batch
 from segue.losses import cross_entropy, distilled_cross_entropy
-from segue.methods.base import About, Method, Setting, StepContext
+from segue.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,9 @@ class Config:
 class ILT(Method):
     Config = Config
     about = About("Incremental Learning Techniques", "Michieli, Zanuttigh, ICCVW", 2019, keeps="teacher")
-    plain_start = True
-    settings = (Setting("scenes", None, {"method": {"params": {"feature_weight": 1.0}}}),)
+    start = staticmethod(plain_start)
+    benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"feature_weight": 1.0}}}),)
     uses_teacher = True
-
-    def begin_step(self, ctx: StepContext) -> None:
-        pass
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         out = self.model(batch.images)

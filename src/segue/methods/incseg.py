@@ -15,12 +15,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from segue.core.config import MemoryConfig
+from segue.core.config import ReplayConfig
+from segue.core.declaration import About, Start
 from segue.data.batches import Batch
 from segue.losses import cross_entropy
 from segue.losses.pixel import IGNORE, class_balance
 from segue.losses.pseudo import most_likely
-from segue.methods.base import About, Method, StepContext
+from segue.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -29,31 +30,24 @@ class Config:
     """least probability of an answer of the teacher that becomes a label"""
     balance: Annotated[float, Field(ge=0, le=1)] = 0.5
     """how far classes are balanced: 0 not at all, 1 fully"""
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    memory: ReplayConfig = field(default_factory=ReplayConfig)
 
 
 class IncSeg(Method):
     Config = Config
-    about = About("EM framework (re-derived)", "Yan et al., ACM MM", 2021, keeps="teacher, memory (optional)")
-    later = ("confidence", "memory")
+    about = About("EM framework (re-derived)", "Yan et al., ACM MM", 2021, keeps="teacher")
     uses_teacher = True
     balanced_init = True
 
     @classmethod
-    def keeps(cls, config: Config) -> str:
-        return f"teacher, {config.memory.kept}" if config.memory.kept else "teacher"
-
-    def replay(self) -> MemoryConfig:
-        return self.config.memory
-
-    def begin_step(self, ctx: StepContext) -> None:
-        self.num_channels = ctx.step.num_channels
+    def start(cls, config: Config) -> Start:
+        return Start({"balance": config.balance})
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         logits, labels = self.model(batch.images).logits, batch.labels
         if self.teacher is not None:
             labels = self.relabelled(batch)
-        weights = class_balance(labels, self.num_channels, self.config.balance)
+        weights = class_balance(labels, self.step.num_channels, self.config.balance)
         return {"ce": cross_entropy(logits, labels, weights)}
 
     def relabelled(self, batch: Batch) -> Tensor:

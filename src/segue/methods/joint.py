@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from segue.core.declaration import About, plain_start
 from segue.data.batches import Batch
 from segue.losses import cross_entropy
-from segue.methods.base import About, Method, StepContext
+from segue.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,8 @@ class Config:
 class Joint(Method):
     Config = Config
     about = About("Joint training", "upper bound", 2020, keeps="all images")
-    plain_start = True
+    start = staticmethod(plain_start)
     offline = True
-
-    def begin_step(self, ctx: StepContext) -> None:
-        pass
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         return {"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from segue.core.config import NonNegative
+from segue.core.declaration import About, plain_start
 from segue.data.batches import Batch
 from segue.losses import cross_entropy, distilled_cross_entropy
-from segue.methods.base import About, Method, StepContext
+from segue.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,8 @@ class Config:
 class LwF(Method):
     Config = Config
     about = About("Learning without Forgetting", "Li and Hoiem, ECCV", 2016, keeps="teacher")
-    plain_start = True
+    start = staticmethod(plain_start)
     uses_teacher = True
-
-    def begin_step(self, ctx: StepContext) -> None:
-        pass
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         logits = self.model(batch.images).logits

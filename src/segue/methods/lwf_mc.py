@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from segue.core.config import NonNegative
+from segue.core.declaration import About, Start
 from segue.data.batches import Batch
 from segue.losses import binary_cross_entropy, distilled_binary_cross_entropy
-from segue.methods.base import About, Method, StepContext
+from segue.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,11 @@ class Config:
 class LwFMC(Method):
     Config = Config
     about = About("LwF multi-class", "Rebuffi et al., CVPR", 2017, keeps="teacher")
-    later = ("kd_weight",)
     uses_teacher = True
 
-    def begin_step(self, ctx: StepContext) -> None:
-        pass
+    @classmethod
+    def start(cls, config: Config) -> Start:
+        return Start({"loss": "binary cross-entropy"})
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         logits = self.model(batch.images).logits

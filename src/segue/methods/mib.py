@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from segue.core.config import NonNegative
+from segue.core.declaration import About, BenchmarkValues, plain_start
 from segue.data.batches import Batch
 from segue.losses import cross_entropy, incremental_losses
-from segue.methods.base import About, Method, Setting, StepContext
+from segue.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -26,22 +27,19 @@ class Config:
 class MiB(Method):
     Config = Config
     about = About("Modeling the Background", "Cermelli et al., CVPR", 2020, keeps="teacher")
-    plain_start = True
-    settings = (
-        Setting("voc", "15-1", {"method": {"params": {"kd_weight": 100.0}}}),
+    start = staticmethod(plain_start)
+    benchmark_values = (
+        BenchmarkValues("voc", "15-1", {"method": {"params": {"kd_weight": 100.0}}}),
     )  # said by its authors, not in the paper
     uses_teacher = True
     balanced_init = True
-
-    def begin_step(self, ctx: StepContext) -> None:
-        self.num_old = ctx.step.num_old
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         logits = self.model(batch.images).logits
         if self.teacher is None:
             return {"ce": cross_entropy(logits, batch.labels)}
         old_logits = self.teacher(batch.images).logits
-        labelled, distilled = incremental_losses(logits, old_logits, batch.labels, self.num_old)
+        labelled, distilled = incremental_losses(logits, old_logits, batch.labels, self.step.num_old)
         return {"ce": labelled, "kd": self.config.kd_weight * distilled}
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from segue.core.config import NonNegative
+from segue.core.declaration import About, BenchmarkValues
 from segue.losses import PathIntegral
 from segue.methods._penalised import PenalisedMethod
-from segue.methods.base import About, Setting
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Config:
 class PI(PenalisedMethod):
     Config = Config
     about = About("Path integral", "Zenke et al., ICML", 2017, keeps="importance")
-    settings = (Setting("scenes", None, {"method": {"params": {"weight": 5.0}}}),)
+    benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"weight": 5.0}}}),)
 
     def make_importance(self) -> PathIntegral:
         return PathIntegral()

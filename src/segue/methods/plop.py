@@ -9,17 +9,19 @@ they are what the backbone hands out, after it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from segue.core.config import NonNegative
+from segue.core.declaration import About, BenchmarkValues, plain_start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import cross_entropy, local_pod
 from segue.losses.processes import sum_over_processes
-from segue.losses.pseudo import BINS, MedianReading, count_uncertainty, pseudo_labels, thresholds
-from segue.methods.base import About, Method, Setting, StepContext
+from segue.losses.pseudo import BINS, count_uncertainty, pseudo_labels, thresholds
+from segue.methods.base import Method, StepContext
 from segue.models.segmenter import Output, Segmenter
 
 STAGES = 4
@@ -32,17 +34,19 @@ class Config:
     """weight of local POD on stages and head"""
     pod_logits_factor: NonNegative = 5e-4
     """weight of local POD on the logits"""
-    median: MedianReading = "fixed"
+    median: Literal["fixed", "official"] = "fixed"
     """the median uncertainty as it is meant, or as the released code computes it"""
 
 
 class PLOP(Method):
     Config = Config
     about = About("PLOP", "Douillard et al., CVPR", 2021, keeps="teacher")
-    plain_start = True
-    settings = (
-        Setting("ade20k", None, {"method": {"params": {"pod_factor": 1e-3, "pod_logits_factor": 1e-5}}}),
-        Setting("scenes", None, {"method": {"params": {"pod_factor": 1e-3}}}),
+    start = staticmethod(plain_start)
+    benchmark_values = (
+        BenchmarkValues(
+            "ade20k", None, {"method": {"params": {"pod_factor": 1e-3, "pod_logits_factor": 1e-5}}}
+        ),
+        BenchmarkValues("scenes", None, {"method": {"params": {"pod_factor": 1e-3}}}),
     )
     uses_teacher = True
     balanced_init = True
@@ -56,7 +60,6 @@ class PLOP(Method):
         self.thresholds = self.thresholds.new_zeros(0 if step.first else step.num_old)
 
     def begin_step(self, ctx: StepContext) -> None:
-        self.step = ctx.step
         if self.teacher is None:
             return
         channels, median = ctx.step.num_channels, self.config.median

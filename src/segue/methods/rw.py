@@ -11,9 +11,9 @@ from typing import Annotated
 from pydantic import Field
 
 from segue.core.config import Count, NonNegative
+from segue.core.declaration import About, BenchmarkValues
 from segue.losses import RiemannianWalk
 from segue.methods._penalised import PenalisedMethod
-from segue.methods.base import About, Setting
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Config:
 class RW(PenalisedMethod):
     Config = Config
     about = About("Riemannian walk", "Chaudhry et al., ECCV", 2018, keeps="importance")
-    settings = (Setting("scenes", None, {"method": {"params": {"weight": 10.0}}}),)
+    benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"weight": 10.0}}}),)
 
     def make_importance(self) -> RiemannianWalk:
         return RiemannianWalk(self.config.alpha, self.config.every)

@@ -16,12 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from segue.core.config import NonNegative
+from segue.core.declaration import About, BenchmarkValues, Start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import cross_entropy, incremental_losses
 from segue.losses.processes import sum_over_processes
 from segue.losses.prototypes import attraction, class_sums, repulsion, sparsity
-from segue.methods.base import About, Method, Setting, StepContext
+from segue.methods.base import Method
 from segue.models.segmenter import Segmenter
 
 
@@ -44,10 +45,13 @@ class SDR(Method):
     about = About(
         "Sparse, disentangled features", "Michieli, Zanuttigh, CVPR", 2021, keeps="teacher, prototypes"
     )
-    gathers = True
-    later = ("kd_weight", "matching")
-    settings = (Setting("scenes", None, {"method": {"params": {"kd_weight": 10.0}}}),)
+    benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"kd_weight": 10.0}}}),)
     uses_teacher = True
+
+    @classmethod
+    def start(cls, config: Config) -> Start:
+        structure = {name: getattr(config, name) for name in ("attraction", "repulsion", "sparsity")}
+        return Start(structure, gathered=structure)
 
     def __init__(self, config: Config, model: Segmenter) -> None:
         super().__init__(config, model)
@@ -60,9 +64,6 @@ class SDR(Method):
         self.prototypes = F.pad(self.prototypes, (0, 0, 0, added))
         self.counts = F.pad(self.counts, (0, added))
 
-    def begin_step(self, ctx: StepContext) -> None:
-        self.num_old = ctx.step.num_old
-
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         out = self.model(batch.images)
         z, logits = out.features["z"].float(), out.logits
@@ -72,7 +73,7 @@ class SDR(Method):
             return {"ce": cross_entropy(logits, batch.labels), **self.structure(z, labels)}
         old_logits = self.teacher(batch.images).logits
         seen = torch.where(labels == 0, old_logits.argmax(1), labels)
-        labelled, distilled = incremental_losses(logits, old_logits, batch.labels, self.num_old)
+        labelled, distilled = incremental_losses(logits, old_logits, batch.labels, self.step.num_old)
         return {
             "ce": labelled,
             "kd": self.config.kd_weight * distilled,
@@ -93,7 +94,7 @@ class SDR(Method):
         """Mean squared distance between the means of the old classes in the batch and their prototypes."""
         sums, counts = class_sums(z, labels, len(self.counts))
         known = (counts > 0) & (self.counts > 0)
-        known[0], known[self.num_old :] = False, False
+        known[0], known[self.step.num_old :] = False, False
         squares = (sums / counts.clamp_min(1)[:, None] - self.prototypes).square().mean(1)
         return (squares * known).sum() / known.sum().clamp_min(1)
 

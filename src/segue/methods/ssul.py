@@ -19,13 +19,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from segue.core.config import MemoryConfig
+from segue.core.config import ReplayConfig
+from segue.core.declaration import About, BenchmarkValues, Start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.data.saliency import salient_pixels
 from segue.losses import binary_cross_entropy
 from segue.losses.pseudo import most_likely
-from segue.methods.base import About, Method, Setting, StepContext
+from segue.methods.base import Method
 from segue.models.classifier import UnknownClassifier
 from segue.models.segmenter import Segmenter
 
@@ -36,29 +37,32 @@ class Config:
     """least probability of an old class that becomes a label on the background"""
     saliency: str | None = None
     """folder of saliency maps, KEY.png; without one pixels stand out by their colour (data/saliency.py)"""
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    memory: ReplayConfig = field(default_factory=ReplayConfig)
 
 
 class SSUL(Method):
     Config = Config
-    about = About("SSUL", "Cha et al., NeurIPS", 2021, keeps="memory (optional)")
-    later = ("confidence", "memory")
-    settings = (
-        Setting(
+    about = About("SSUL", "Cha et al., NeurIPS", 2021)
+    benchmark_values = (
+        BenchmarkValues(
             "voc",
             None,
             {"optim": {"lr_first": 1e-3, "lr_next": 1e-3, "head_factor": 10.0},
              "train": {"epochs": 50, "batch_size": 32, "crop": 513}},
         ),
-        Setting(
+        BenchmarkValues(
             "ade20k",
             None,
             {"optim": {"lr_first": 5e-3, "lr_next": 5e-3, "head_factor": 10.0},
              "train": {"epochs": 100, "batch_size": 24, "crop": 513}},
         ),
-        Setting("scenes", None, {"optim": {"lr_next": 0.2}}),  # single heads stand more
+        BenchmarkValues("scenes", None, {"optim": {"lr_next": 0.2}}),  # single heads stand more
     )  # fmt: skip
     balanced_init = True
+
+    @classmethod
+    def start(cls, config: Config) -> Start:
+        return Start({"saliency": config.saliency})
 
     def __init__(self, config: Config, model: Segmenter) -> None:
         super().__init__(config, model)
@@ -70,19 +74,6 @@ class SSUL(Method):
             for part in (model.backbone, model.refiner, model.classifier.background, *model.classifier.parts):
                 model.freeze(part)
         super().grow(step)
-
-    def saliency(self) -> str | None:
-        return self.config.saliency
-
-    @classmethod
-    def keeps(cls, config: Config) -> str:
-        return config.memory.kept or "nothing"
-
-    def replay(self) -> MemoryConfig:
-        return self.config.memory
-
-    def begin_step(self, ctx: StepContext) -> None:
-        self.step = ctx.step
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         scores = self.model.classifier.scores(self.model.refined(batch.images))

@@ -46,7 +46,7 @@ def check_data(
     found = {name: _examine(dataset, name, display) for name, dataset in sets.items()}
     bad = {name: {image.key: image.reason for image in each.bad} for name, each in found.items()}
     if skip_bad is not None:
-        write_skip_list(skip_bad, scenario.classes.dataset, bad, config.data.get("skip"))
+        write_skip_list(skip_bad, scenario.classes.dataset, bad, getattr(config.data, "skip", None))
     diagnosis = _diagnose(config, scenario, listed, sets, found, skip_bad is not None)
     console.print(checkup_tables(diagnosis))
     for finding in diagnosis.findings:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from segue.core.config import RunConfig, TrainConfig
+from segue.core.declaration import saliency_folder
 from segue.core.scenario import Scenario, Step
 from segue.data.batches import Batch
 from segue.engine.build import build_method
@@ -93,7 +94,7 @@ def made_up_batch(method: Method, step: Step, images: int, config: RunConfig, de
     new = torch.randint(step.num_channels - len(step.new), step.num_channels, (images, crop, crop),
                         generator=generator)  # fmt: skip
     labels = torch.where(pixels[:, 0] < 128, new, 0)
-    salient = labels > 0 if method.saliency() is not None else None
+    salient = labels > 0 if saliency_folder(method.config) is not None else None
     return Batch(pixels, labels, [str(i) for i in range(images)], salient).to(device)
 
 

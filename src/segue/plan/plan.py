@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from segue.core import plugins
-from segue.core.config import RunConfig, validate
+from segue.core.config import RunConfig
+from segue.core.declaration import replay_memory
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.scenario import Scenario, Step
@@ -82,9 +83,9 @@ def _title(config: RunConfig) -> str:
 
 
 def _step(config: RunConfig, step: Step, images: int, method: Method, measured: Footprint) -> StepPlan:
-    train, replay = config.train, method.replay()
+    train, replay = config.train, replay_memory(config.method.params)
     size, epochs = train.batch_size, train.epochs_of(step.index)
-    if replay is None or not replay.size or step.first:
+    if replay is None or step.first:
         order: MixedOrder | ShuffledOrder = ShuffledOrder(images, size, epochs, ())
         size = min(size, images)
     else:
@@ -105,9 +106,9 @@ def _records_bytes(config: RunConfig, steps: Iterable[StepPlan]) -> int:
 def count_images(config: RunConfig, images: int | None, display: Display) -> Counts:
     """By the engine's own rule where the data is at hand; else as many as were published, or `images`."""
     kind: type[SegDataset] = plugins.find("dataset", config.scenario.dataset)
-    options, name = validate(kind.Config, config.data, "data"), config.scenario.dataset
-    root = config.data.get("root")
-    here = "root" not in config.data or (root is not None and Path(root).expanduser().exists())
+    options, name = config.data, config.scenario.dataset
+    root = getattr(options, "root", None)
+    here = not hasattr(options, "root") or (root is not None and Path(root).expanduser().exists())
     if here:
         dataset = kind(options, "train")
         scenario, listed = build_scenario(config, dataset)

@@ -53,16 +53,16 @@ def ablate(
         ]
         for name, table in tables.items()
     }
-    plan: dict[Path, RunConfig] = {}
+    runs: dict[Path, RunConfig] = {}
     folders: dict[str, list[list[Path]]] = {}
     for name, table in tables.items():
         folders[name] = []
         for row, recipes in zip(table.rows, plans[name], strict=True):
             places = [out / _setting_name(each) / f"{row.run}-s{each.train.seed}" for each in recipes]
             folders[name].append(places)
-            plan.update(zip(places, recipes, strict=True))
+            runs.update(zip(places, recipes, strict=True))
     display = Display(console)
-    failed = run_missing(plan, out, device, display)
+    failed = run_missing(runs, out, device, display)
     ablations = []
     for name, table in tables.items():
         runs = tuple(map(started_runs, folders[name]))
@@ -103,7 +103,7 @@ def row_recipe(
     config = complete(asked)
     if not row.times:
         return config
-    params = {name: config.method.params[name] * factor for name, factor in row.times.items()}
+    params = {name: getattr(config.method.params, name) * factor for name, factor in row.times.items()}
     return complete(merge(asked, {"method": {"params": params}}))
 
 
@@ -121,5 +121,5 @@ def _chosen(names: Sequence[str]) -> dict[str, Path]:
 
 def _setting_name(config: RunConfig) -> str:
     """Runs of one setting and variant lie together."""
-    variant = config.method.params["variant"]
+    variant = config.method.params.variant
     return plain_name([setting_text(config), *([] if variant == "segue" else [variant])])

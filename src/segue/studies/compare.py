@@ -1,4 +1,4 @@
-"""Many methods in one setting or several: run every one that is not done yet, then show a line for each."""
+"""Many methods on one benchmark or several: run every one that is not done yet, then show a line for each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from rich.console import Console
 
 from segue.core import plugins
-from segue.core.config import RunConfig, validate
+from segue.core.config import RunConfig
+from segue.core.declaration import keeps_with
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.remarks import Remarks, read_remarks
@@ -22,12 +23,12 @@ from segue.studies.pages import check_page, command_line, without_place, write_p
 from segue.studies.requests import check_scenarios, check_words, named_methods, setting_text
 
 REMARKS = "remarks.yaml"
-"""file beside the run folders of a setting, with remarks for its page"""
+"""file beside the run folders of a benchmark, with remarks for its page"""
 NOT_FREE = {"train.seed": "--seeds 3 runs every method with seeds 0, 1 and 2"}
 
 
 @dataclass(frozen=True)
-class Setting:
+class Benchmark:
     """A data set, split and mode, and the recipes of every method and seed for it."""
 
     text: str
@@ -40,7 +41,7 @@ class Setting:
         return [self.folder / f"{label}-s{seed}" for seed in range(len(self.recipes[label]))]
 
     @property
-    def plan(self) -> dict[Path, RunConfig]:
+    def runs(self) -> dict[Path, RunConfig]:
         return {
             place: recipe
             for label, recipes in self.recipes.items()
@@ -51,7 +52,8 @@ class Setting:
         """The runs that there are."""
         runs = {label: started_runs(self.places(label)) for label in self.recipes}
         recipes = {label: recipes[0] for label, recipes in self.recipes.items()}
-        keeps = {label: _keeps(recipe) for label, recipe in recipes.items()}
+        chosen = {label: recipe.method for label, recipe in recipes.items()}
+        keeps = {label: keeps_with(plugins.declared(x.name), x.params) for label, x in chosen.items()}
         return MethodTable(self.text, seeds, runs, recipes, keeps, self.remarks, self.folder.name)
 
 
@@ -72,7 +74,7 @@ def compare_methods(
     console = console or Console()
     check_words(words, NOT_FREE)
     check_page(page)
-    settings: list[Setting] = []
+    benchmarks: list[Benchmark] = []
     for split, mode in product(dict.fromkeys(splits or [None]), dict.fromkeys(modes or [None])):
         recipes = {
             label: [
@@ -81,12 +83,12 @@ def compare_methods(
             ]
             for label, name in _chosen(methods).items()
         }
-        settings.append(_setting(recipes, out, page is not None))
-    _check_folders(settings)
-    plan = {place: recipe for setting in settings for place, recipe in setting.plan.items()}
+        benchmarks.append(_benchmark(recipes, out, page is not None))
+    _check_folders(benchmarks)
+    runs = {place: recipe for benchmark in benchmarks for place, recipe in benchmark.runs.items()}
     display = Display(console)
-    failed = run_missing(plan, out, device, display)
-    tables = [setting.table(seeds) for setting in settings]
+    failed = run_missing(runs, out, device, display)
+    tables = [benchmark.table(seeds) for benchmark in benchmarks]
     for position, table in enumerate(shown := [table for table in tables if table.entries]):
         console.print(methods_table(table), end="\n\n" if position + 1 < len(shown) else "\n")
     if failed is not None:
@@ -108,7 +110,7 @@ def _write(page: Path, tables: Sequence[MethodTable], command: str, display: Dis
     write_page(page, text, display)
 
 
-def _setting(recipes: Mapping[str, Sequence[RunConfig]], out: Path, for_page: bool) -> Setting:
+def _benchmark(recipes: Mapping[str, Sequence[RunConfig]], out: Path, for_page: bool) -> Benchmark:
     order = sorted(recipes, key=lambda label: _rank(label, recipes[label][0]))
     recipes = {label: recipes[label] for label in order}
     check_scenarios({label: seeds[0] for label, seeds in recipes.items()})
@@ -117,22 +119,18 @@ def _setting(recipes: Mapping[str, Sequence[RunConfig]], out: Path, for_page: bo
     remarks = Remarks()
     if for_page and (folder / REMARKS).is_file():  # a wrong file is refused before hours of training
         remarks = read_remarks(folder / REMARKS, {*plugins.names("method"), *recipes})
-    return Setting(text, folder, recipes, remarks)
+    return Benchmark(text, folder, recipes, remarks)
 
 
-def _check_folders(settings: Sequence[Setting]) -> None:
-    folders = [setting.folder for setting in settings]
-    for setting in settings:
-        if folders.count(setting.folder) > 1:
+def _check_folders(benchmarks: Sequence[Benchmark]) -> None:
+    folders = [benchmark.folder for benchmark in benchmarks]
+    for benchmark in benchmarks:
+        if folders.count(benchmark.folder) > 1:
             raise UserError(
-                f"Two of these settings would both be '{setting.text}' and share the folder {setting.folder}:"
-                " name each split and mode once, or compare them one by one with another --out."
+                f"Two of these settings would both be '{benchmark.text}' and share the folder"
+                f" {benchmark.folder}: name each split and mode once, or compare them one by one with"
+                " another --out."
             )
-
-
-def _keeps(recipe: RunConfig) -> str:
-    kind = plugins.find("method", recipe.method.name)
-    return kind.keeps(validate(kind.Config, recipe.method.params, "method.params"))
 
 
 def _chosen(methods: Sequence[str]) -> dict[str, str]:
@@ -148,7 +146,7 @@ def _chosen(methods: Sequence[str]) -> dict[str, str]:
 
 def _rank(label: str, recipe: RunConfig) -> tuple[bool, bool, int, str]:
     """Place of a row: the lower bound, then methods by their year, then the upper bound."""
-    kind = plugins.find("method", recipe.method.name)
+    kind = plugins.declared(recipe.method.name)
     if not isinstance(getattr(getattr(kind, "about", None), "year", None), int):
         raise UserError(
             f"{recipe.method.name}: the class {kind.__name__} lacks about = About(...), its year."

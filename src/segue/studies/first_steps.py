@@ -27,7 +27,7 @@ class Manifests:
 
     def __call__(self, recipe: RunConfig) -> dict[str, Any]:
         plain = as_dict(recipe)
-        offline = plugins.find("method", recipe.method.name).offline
+        offline = plugins.declared(recipe.method.name).offline
         batches = plain["train"] | {"seed": None}  # of methods whose batches differ, each may be too small
         key = json.dumps([plain["scenario"], plain["data"], plain["eval"], batches, offline])
         if key not in self.found:

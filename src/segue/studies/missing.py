@@ -19,19 +19,19 @@ from segue.studies.first_steps import Manifests, jobs_sharing_first_steps
 from segue.studies.pool import run_all
 
 
-def run_missing(plan: Mapping[Path, RunConfig], out: Path, device: str, display: Display) -> UserError | None:
-    """Carry out the runs of a plan that are not finished yet. What fails does not take the others with it:
+def run_missing(runs: Mapping[Path, RunConfig], out: Path, device: str, display: Display) -> UserError | None:
+    """Carry out those of the runs that are not finished yet. What fails does not take the others with it:
     it is returned."""
-    missing = {place: recipe for place, recipe in plan.items() if not is_done(place, recipe)}
+    missing = {place: recipe for place, recipe in runs.items() if not is_done(place, recipe)}
     manifest_of = Manifests(display)
-    done = {place: recipe for place, recipe in plan.items() if place not in missing}
+    done = {place: recipe for place, recipe in runs.items() if place not in missing}
     _check_images(done, manifest_of, read_anyway=bool(missing))
     if not missing:
         return None
     pick_device(device)
     _check_start(missing, out)
     jobs = jobs_sharing_first_steps(missing, out, manifest_of)
-    display.say(f"Runs to do: {len(jobs)}; done: {len(plan) - len(jobs)}. All are kept in {out}.")
+    display.say(f"Runs to do: {len(jobs)}; done: {len(runs) - len(jobs)}. All are kept in {out}.")
     try:
         run_all(jobs, device, display, keep_going=True)
     except UserError as error:
@@ -55,9 +55,8 @@ def _check_images(done: Mapping[Path, RunConfig], manifest_of: Manifests, read_a
     """Finished runs, too, have to be of the images that are meant now; not where only records are kept."""
     for place, recipe in done.items():
         before = read_yaml(place / "recipe.yaml").get("data", {}).get("root")
-        moved = (
-            before is not None and Path(before).resolve() != Path(recipe.data.get("root", before)).resolve()
-        )
+        root = getattr(recipe.data, "root", before)
+        moved = before is not None and Path(before).resolve() != Path(root).resolve()
         if (read_anyway or moved) and (place / "scenario.json").is_file():
             try:
                 check_images(place, manifest_of(recipe))

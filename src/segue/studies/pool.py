@@ -19,11 +19,12 @@ from typing import Any
 
 import torch
 
-from segue.core.config import RunConfig
+from segue.core.config import RunConfig, as_dict
 from segue.core.errors import UserError
 from segue.core.progress import REFRESH_SECONDS, Bar, Display, heartbeat, terminal_bars
 from segue.core.records import RunRecord, read_run
 from segue.engine.interrupt import STOPPING, Interrupted
+from segue.engine.recipe import complete
 from segue.engine.run import run
 from segue.engine.runtime import pick_device
 from segue.engine.start import can_be_taken, has_first_step
@@ -39,6 +40,14 @@ class Job:
     overwrite: bool = False
     start: Path | None = None
     """a run to take step 0 from; if it is one of these jobs, this one waits until it has that step"""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The recipe in plain values: another process may not know the classes of a method file."""
+        return _job, (as_dict(self.config), self.folder, self.resume, self.overwrite, self.start)
+
+
+def _job(recipe: dict[str, Any], *rest: Any) -> Job:
+    return Job(complete(recipe), *rest)
 
 
 def run_all(

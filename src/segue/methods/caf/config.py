@@ -9,9 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from segue.core.config import NonNegative, Positive
-from segue.losses.features import AdForm, AdNorm
-from segue.losses.pixel import GammaReading
-from segue.models.caf import LayerConfig
+from segue.core.layer_config import LayerConfig
 
 MOST_PLACES = 1_000_000
 """how many places of feature maps may be kept: hundreds of numbers each"""
@@ -22,16 +20,16 @@ class AdConfig:
     """Attentive distillation."""
 
     maps: Literal["z+h", "z", "h"] = "z+h"
-    """which features are compared: encoder (after the layer), head, or both"""
+    """features that are compared: encoder (after the layer), head, or both"""
     channel: bool = True
     """weighted channel by channel (eq. 5)"""
     spatial: bool = True
     """weighted place by place (eq. 6)"""
-    form: AdForm = "product"
+    form: Literal["product", "printed"] = "product"
     """a (1 + s) m as coded, or (1 + s a) m as printed (eq. 7)"""
     detach: bool = True
     """no gradient through the spatial weights"""
-    norm: AdNorm = "teacher"
+    norm: Literal["teacher", "map", "mean"] = "teacher"
     """distance relative to the teacher's map, to 32 x 32 maps, or the plain mean"""
     target: Literal["fused", "raw"] = "fused"
     """the teacher's z after its own layer, or before it"""
@@ -51,6 +49,13 @@ class RehearsalConfig:
     background: Annotated[int, Field(ge=0, le=MOST_PLACES)] = 1024
     """places of background, all of step 0"""
 
+    keeps = "features"
+
+    @property
+    def kept(self) -> str:
+        """In words what is kept; nothing if it is off."""
+        return self.keeps if self.weight else ""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -59,10 +64,10 @@ class Config:
     kd_weight: NonNegative = 1.0
     """lambda_D: weight of the distillation of outputs"""
     kd_norm: Literal["growth", "channels"] = "growth"
-    """its sum over old channels (eq. 9) times sqrt(seen / new classes), or divided by the old channels"""
+    """scale of L_D: the sum over old channels (eq. 9) times sqrt(seen / new classes), or their mean"""
     balanced: bool = False
-    """its background term is weighted by gamma (eq. 12)"""
-    gamma: GammaReading = "ratio"
+    """weight gamma (eq. 12) for the background term of this distillation"""
+    gamma: Literal["logit", "ratio", "literal"] = "ratio"
     """reading of gamma (eq. 11)"""
     gamma_max: Positive | None = 1.0
     """largest gamma"""
@@ -73,7 +78,7 @@ class Config:
     layer_since: Literal[0, 1] = 0
     """the step that brings the layer; 1: step 0 is the bare network's, as that of other methods (--from)"""
     old_features: Literal["raw", "fused"] = "raw"
-    """what the layer gets of the teacher: z before or after the teacher's own layer"""
+    """features of the teacher for the layer: z before or after the teacher's own layer"""
     rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
     modality_dropout: Annotated[float, Field(ge=0, le=1)] = 0.5
     """share of iterations in which the layer does without the old features, as it will at test time"""
