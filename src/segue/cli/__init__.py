@@ -33,7 +33,7 @@ GRACE_SECONDS = 1.0
 ABOUT = "Segue teaches a segmentation model new classes, without the old images and without forgetting."
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 PLACES: dict[tuple[str | None, str], tuple[int, int, str]] = {}
-"""where a verb stands in the help of its group: by story, then as its file says"""
+"""place of a verb in the help of its group: by story, then as its file says"""
 
 
 class Verbs(typer.core.TyperGroup):
