@@ -5,16 +5,18 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 STAMP_DOCS := $(VENV)/.docs-ready
 
-.PHONY: demo test slow results bench docs lint format clean help
+.PHONY: demo test test-portable slow results results-check bench docs lint format clean help
 
 help:
 	@echo "make demo    four methods on the embedded data set, a table and a page (a few minutes)"
 	@echo "make test    the test suite (a few minutes)"
+	@echo "make test-portable  the numeric tests as on other processors: four runs"
 	@echo "make slow    the tests that train for minutes"
+	@echo "make results-check  whether the stored results are those of today's defaults"
 	@echo "make results the pages of results, from the records; runs what is missing"
 	@echo "make bench   time and memory as ratios: tables, JSON and docs/performance.md (half an hour)"
 	@echo "make docs    the site with the API reference, in site/; a broken link is an error"
-	@echo "make lint    style and format checks"
+	@echo "make lint    style, format and type checks"
 	@echo "make format  format the code"
 
 $(STAMP): pyproject.toml
@@ -26,11 +28,25 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	@$(BIN)/segue demo
 
+TWO := -n 2 --dist loadfile
+
 test: $(STAMP)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(TWO)
+
+NUMBERS := tests/losses tests/models tests/methods tests/engine tests/data
+PORTABLE := $(BIN)/python -m pytest $(NUMBERS)
+
+test-portable: $(STAMP)
+	@echo "this processor, one thread" && $(PORTABLE) $(TWO)
+	@echo "this processor, two threads" && SEGUE_TEST_THREADS=2 $(PORTABLE)
+	@echo "AVX2" && ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PORTABLE) $(TWO)
+	@echo "no AVX" && ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PORTABLE) $(TWO)
 
 slow: $(STAMP)
 	@$(BIN)/python -m pytest -m slow
+
+results-check: $(STAMP)
+	@$(BIN)/python -m pytest -m results tests/test_results.py
 
 VOC256 := data.root=data/voc256 model.weights=weights/mobilenetv2_100.safetensors
 
@@ -70,10 +86,11 @@ docs: $(STAMP_DOCS)
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
 
 format: $(STAMP)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .ruff_cache site
+	rm -rf $(VENV) demo .pytest_cache .ruff_cache .mypy_cache site

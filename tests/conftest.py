@@ -1,8 +1,10 @@
 """Tests leave the user's cache alone, run on one thread, and hear Ctrl-C, wherever they are started from."""
 
+import multiprocessing
+import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,33 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEGUE_CACHE", str(tmp_path / "cache"))
 
 
+THREADS = int(os.environ.get("SEGUE_TEST_THREADS", "1"))
+"""of each test process: more would take cores from tests that run beside it (`make test-portable` sets 2)"""
+
+
 @pytest.fixture(autouse=True, scope="session")
-def one_thread() -> None:
-    torch.set_num_threads(1)
+def threads() -> None:
+    torch.set_num_threads(THREADS)
+
+
+DOUBLE = {"losses", "models", "methods"}
+"""folders of tests that compare two ways to one number"""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """New tensors and models are float64 in some folders, and where `precision("float64")` marks a test.
+
+    In single precision rounding decides what is compared, and how far depends on the processor: an activation
+    that is zero up to rounding may be on either side of a ReLU's kink, where its gradient jumps.
+    """
+    usual = "float64" if item.path.parent.name in DOUBLE else "float32"
+    marker = item.get_closest_marker("precision")
+    torch.set_default_dtype(getattr(torch, marker.args[0] if marker else usual))
+    try:
+        return (yield)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -54,6 +80,16 @@ def segue(monkeypatch, capsys, tmp_path) -> Callable[..., tuple[int, str, str]]:
         return code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture
+def prepared_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs side by side are forked from a process that has imported all, which takes seconds each time."""
+    from segue.studies import pool
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["segue.studies.pool", "torchvision"])
+    monkeypatch.setattr(pool.multiprocessing, "get_context", lambda _: context)
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def test_jpg_with_more_pictures_is_its_first(tmp_path: Path) -> None:
 
 def test_other_formats_are_no_images(tmp_path: Path) -> None:
     path = save(Image.fromarray(noise(8, 8, 3)), tmp_path / "image.eps")
-    assert "is not an image that can be read (JPEG, PNG," in str(refusal(read_image, path))
+    assert "not an image" in str(refusal(read_image, path))
 
 
 # EXIF
@@ -270,7 +270,7 @@ def test_16_bit_mask(tmp_path: Path) -> None:
         assert read.dtype == np.uint8 and np.array_equal(read, ids)
     ids[3, 3] = 1000
     error = refusal(read_mask, save(Image.fromarray(ids), tmp_path / "m.png"))
-    assert "holds the value 1000; ids are at most 255" in str(error) and error.kind == "unknown id"
+    assert "the value 1000" in str(error) and error.kind == "unknown id"
 
 
 @pytest.mark.parametrize(

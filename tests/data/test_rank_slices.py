@@ -9,9 +9,9 @@ from test_step_batches import CPU, scenes
 from segue.data.batches import Batch, Batches, FixedOrder, MixedOrder, RankSlice, ShuffledOrder
 
 
-@pytest.mark.parametrize("images", [1, 2, 3, 7, 8, 24])
-@pytest.mark.parametrize("parts", [1, 2, 3, 5])
-@pytest.mark.parametrize("processes", [1, 2, 3, 8])
+@pytest.mark.parametrize("images", [1, 2, 7, 24])
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("processes", [1, 2, 8])
 def test_shares_are_the_parts_of_one_process(images: int, parts: int, processes: int) -> None:
     whole = RankSlice().places(images, parts)
     shares = [RankSlice(process, processes).places(images, parts) for process in range(processes)]

@@ -31,6 +31,19 @@ def train(
         return apply(train_transform(crop, scale), image, labels)
 
 
+def test_pixels_are_the_same_on_every_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchvision asks what the processor can do; crops must not depend on the answer."""
+    noise = np.random.default_rng(0).integers(0, 256, (90, 70, 3), dtype=np.uint8)
+    found = []
+    for capability in ("AVX512", "DEFAULT"):
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda answer=capability: answer)
+        maps = noise, noise[..., 0]
+        found.append([train(64, *maps, seed=0)[0], apply(for_testing(40), *maps)[0]])
+    assert all(map(torch.equal, *found))
+    by_pil = np.asarray(Image.fromarray(noise).resize((40, 51), Image.Resampling.BILINEAR), dtype=int)[6:46]
+    assert np.abs(found[0][1].permute(1, 2, 0).numpy() - by_pil).max() <= 1
+
+
 # Alike for image and labels
 
 

@@ -1,15 +1,25 @@
-"""The command line inside the test's process."""
+"""The command line inside the test's process, and several processes beside it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from several import Several, open_server
 
 from segue import cli
+
+
+@pytest.fixture(scope="session")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
+    """Starts processes that belong together; one import serves all of them."""
+    home = tmp_path_factory.mktemp("several")
+    with open_server(home) as server:
+        yield Several(server, home)
+        server.stdin.close()
 
 
 @dataclass(frozen=True)

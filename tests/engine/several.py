@@ -10,9 +10,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 SERVER = """
 import json, os, signal, sys
-import segue.cli, segue.engine.run, segue.report, torchvision  # slow to import: once for all processes
+import segue.cli, segue.engine.run, segue.report, torch, torchvision  # slow to import: once for all processes
 for line in sys.stdin:
     job, processes = json.loads(line), []
     for rank in range(job["size"]):
@@ -22,6 +24,7 @@ for line in sys.stdin:
             os.dup2(output, 1), os.dup2(output, 2)
             os.environ.update(job["environment"], RANK=str(rank), LOCAL_RANK=str(rank))
             sys.argv = ["segue", *job["words"]]
+            torch.set_default_dtype(getattr(torch, job["dtype"]))
             code = 0
             try:
                 segue.cli.main()
@@ -48,14 +51,15 @@ class Several:
     server: subprocess.Popen
     home: Path
 
-    def start(self, *words: str | Path, size: int = 2) -> list[int]:
-        """The processes' numbers."""
+    def start(self, *words: str | Path, size: int = 2, restarts: int = 0) -> list[int]:
+        """The processes' numbers. They compute in the default type that torch has here."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         names = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
-        names |= {"TORCHELASTIC_RUN_ID": "a test", "TORCHELASTIC_RESTART_COUNT": "0"}
+        names |= {"TORCHELASTIC_RUN_ID": "a test", "TORCHELASTIC_RESTART_COUNT": str(restarts)}
         job = {"words": list(map(str, words)), "size": size, "output": str(self.home / "output")}
+        job["dtype"] = str(torch.get_default_dtype()).removeprefix("torch.")
         self.server.stdin.write(json.dumps(job | {"environment": names}) + "\n")
         self.server.stdin.flush()
         return [int(number) for number in self.server.stdout.readline().split()]
@@ -64,8 +68,8 @@ class Several:
         """Their exit codes."""
         return [int(code) for code in self.server.stdout.readline().split()]
 
-    def run(self, *words: str | Path, size: int = 2) -> list[int]:
-        self.start(*words, size=size)
+    def run(self, *words: str | Path, size: int = 2, restarts: int = 0) -> list[int]:
+        self.start(*words, size=size, restarts=restarts)
         return self.wait()
 
     def said(self, rank: int) -> str:

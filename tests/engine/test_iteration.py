@@ -36,17 +36,17 @@ def moved(kind: type[Method], clip: float | None = None, **train: object) -> tup
     return after - before, terms
 
 
+@pytest.mark.precision("float64")
 @pytest.mark.parametrize("kind", [MiB, CAF])
-@pytest.mark.parametrize("parts", [2, 3, 4])
+@pytest.mark.parametrize("parts", [2, 3])
 def test_accumulated_parts_equal_the_whole_batch(kind, parts):
     whole, whole_terms = moved(kind)
     split, split_terms = moved(kind, accumulate=parts)
     assert whole.norm() > 5e-3
-    assert torch.allclose(split, whole, rtol=0, atol=1e-5)
-    assert (split - whole).norm() < 1e-4 * whole.norm()
+    assert (split - whole).norm() < 1e-10 * whole.norm()
     assert split_terms.keys() == whole_terms.keys()
     for name, value in whole_terms.items():
-        assert split_terms[name].item() == pytest.approx(value.item(), rel=1e-5, abs=1e-8), name
+        assert split_terms[name].item() == pytest.approx(value.item(), rel=1e-10, abs=1e-14), name
 
 
 def test_clipping_bounds_the_norm_of_the_whole_gradient():

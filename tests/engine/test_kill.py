@@ -19,7 +19,7 @@ from tiny_runs import arguments, assert_equal_runs, checkpoints, quiet_run, reci
 
 from segue.engine.interrupt import STOPPING
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 LAUNCHER = """
 import json, os, sys
@@ -127,8 +127,7 @@ def test_ctrl_c_in_a_terminal(tmp_path, finished):
         if process.returncode:
             break
     assert process.returncode == 130, errors
-    first, last = errors.splitlines()
-    assert first == STOPPING and last.startswith("Stopped; all is saved.")
+    assert errors.startswith(STOPPING) and "--resume" in errors and "Traceback" not in errors
     assert "-" in checkpoints(folder)[-1], "saved inside a step"
     quiet_run(recipe("caf"), folder, resume=True)
     assert_equal_runs(folder, finished("caf"))

@@ -155,11 +155,12 @@ def moved(fused: bool, monkeypatch: pytest.MonkeyPatch, resumed: bool = False, d
     return [parameter.detach() for parameter in built.parameters()]
 
 
+@pytest.mark.precision("float64")
 @pytest.mark.parametrize(("resumed", "dense"), [(False, False), (True, False), (False, True), (True, True)])
 def test_fused_updates_are_the_plain_ones(resumed: bool, dense: bool, monkeypatch: pytest.MonkeyPatch):
     """Fused kernels ignore strides: momentum from a checkpoint and odd gradients are laid out before."""
     plain, ours = (moved(fused, monkeypatch, resumed, dense) for fused in (False, True))
-    torch.testing.assert_close(ours, plain, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
 
 
 def test_a_device_without_fused_sgd_has_the_plain_one():

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from several import Several, open_server
+from several import Several
 from tiny_runs import (
     DROPOUT,
     WORDS,
@@ -260,17 +260,14 @@ def test_a_run_may_begin_again_from_its_own_step_0(donor, tmp_path: Path) -> Non
     assert {line["step"] for line in log_lines(tmp_path / "run")} == {1}
 
 
-def test_two_processes(donor, tmp_path: Path) -> None:
+def test_two_processes(donor, several: Several, tmp_path: Path) -> None:
     """Only the first reads the other run: all take the same step 0."""
     source = tmp_path / "source"
     shutil.copytree(donor(short("finetune")), source)
     words = [*SHORT, "train.norm=batch", "--from", source, "--device", "cpu"]
-    with open_server(tmp_path) as server:
-        several = Several(server, tmp_path)
-        assert several.run(*arguments("plop", tmp_path / "run"), *words) == [0, 0], several.said(0)
-        wrong = several.run(*arguments("ewc", tmp_path / "wrong"), *words)
-        assert wrong[0] == 2 and "ewc gathers state" in several.said(0) and not (tmp_path / "wrong").exists()
-        server.stdin.close()
+    assert several.run(*arguments("plop", tmp_path / "run"), *words) == [0, 0], several.said(0)
+    wrong = several.run(*arguments("ewc", tmp_path / "wrong"), *words)
+    assert wrong[0] == 2 and "ewc gathers state" in several.said(0) and not (tmp_path / "wrong").exists()
     assert_equal_trees(
         {name: value for name, value in weights(tmp_path / "run", 0).items() if name.startswith("model.")},
         weights(source, 0),

@@ -29,6 +29,7 @@ from segue.losses import (
     unbiased_cross_entropy,
     unbiased_distillation,
     upsample,
+    wide,
 )
 from segue.losses.prototypes import LEAST_SUM, attraction, repulsion, sparsity
 
@@ -51,6 +52,7 @@ NEW_LABELS = torch.tensor([[[0, 1, 2, 4], [3, 255, 0, 4]], [[3, 3, 1, 0], [255, 
 
 CASES: dict[str, list[tuple[Callable[..., Tensor], tuple[Tensor, ...]]]] = {
     "upsample": [(lambda x: upsample(x, (5, 3)), (leaf(1, 2, 2, 2),))],
+    "wide": [(wide, (leaf(1, 2),))],
     "cross_entropy": [
         (lambda x: cross_entropy(x, LABELS), (leaf(2, 4, 2, 3),)),
         (lambda x: cross_entropy(x, LABELS), (leaf(2, 4, 1, 2),)),

@@ -78,7 +78,7 @@ def test_choice_does_not_depend_on_how_images_are_shared(processes: int, monkeyp
 
     whole = collected(None)
     here, parts = threading.local(), [None] * processes
-    barrier = threading.Barrier(processes, timeout=30)
+    barrier = threading.Barrier(processes, timeout=300)
 
     def summed(values: Tensor) -> Tensor:
         parts[here.process] = values

@@ -20,6 +20,8 @@ from segue.core.progress import Display
 from segue.engine.recipe import resolve
 from segue.engine.run import run
 
+pytestmark = pytest.mark.precision("float32")
+
 GOLDEN = Path(__file__).parent / "golden"
 CAF = [
     *("variant=segue", "kd_weight=10.0", "kd_norm=channels", "balanced=false", "gamma=ratio"),
@@ -124,5 +126,7 @@ def test_golden_losses(case, tmp_path):
     for step, iterations in stored.items():
         assert len(iterations) == len(now[step]) == ITERATIONS
         for number, (ours, theirs) in enumerate(zip(now[step], iterations, strict=True), start=1):
-            # another CPU rounds differently: five iterations let that grow a little
-            assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-6), f"step {step}, iteration {number}"
+            # Processors round differently. The first loss shows that as it is; later ones also where it
+            # moved an activation over a ReLU's kink. Seen at most: a twelfth (make test-portable).
+            rel, least = (1e-5, 1e-8) if (step, number) == ("0", 1) else (1e-3, 1e-5)
+            assert ours == pytest.approx(theirs, rel=rel, abs=least), f"step {step}, iteration {number}"

@@ -72,7 +72,9 @@ def work(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("parallel")
-    multiprocessing.spawn(work, (str(path),), nprocs=2)
+    # one import serves both processes
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["segue.testing"])
+    multiprocessing.start_processes(work, (str(path),), nprocs=2, start_method="forkserver")
     return path
 
 

@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from segue.core.backbones import SHORT_LIST
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError
-from segue.models.backbone import SHORT_LIST, build_backbone, read_state
+from segue.models.backbone import build_backbone, read_state
 
 State = dict[str, Tensor]
 SUFFIXES = [".safetensors", ".pth"]
@@ -107,7 +108,7 @@ def test_unknown_weight(tmp_path: Path, suffix: str, state: State) -> None:
 
 def test_weights_of_another_backbone(tmp_path: Path) -> None:
     message = refusal(save(whole("test_convnext").state_dict(), tmp_path / "w.safetensors"))
-    assert "which is not part of this backbone" in message
+    assert "not part of this backbone" in message
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -121,7 +122,7 @@ def test_numbers_that_no_network_can_use(tmp_path: Path, suffix: str, damage, st
 def test_wrong_shape(tmp_path: Path, suffix: str, state: State) -> None:
     state["conv1.0.weight"] = torch.zeros(1, 3, 7, 7)
     message = refusal(save(state, tmp_path / f"w{suffix}"))
-    assert "'conv1.0.weight' has shape (1, 3, 7, 7), the backbone needs (" in message
+    assert "'conv1.0.weight' has shape (1, 3, 7, 7)" in message
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

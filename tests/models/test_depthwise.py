@@ -12,6 +12,8 @@ from segue.core.config import ModelConfig
 from segue.models._speed.depthwise import QuickDepthwise, _Depthwise, from_batch, quicken, to_batch
 from segue.models.backbone import build_backbone
 
+pytestmark = pytest.mark.precision("float32")  # others take the usual way
+
 
 def pair(size: int, dilation: int, bias: bool = False) -> tuple[nn.Conv2d, nn.Conv2d]:
     torch.manual_seed(0)
@@ -23,6 +25,11 @@ def pair(size: int, dilation: int, bias: bool = False) -> tuple[nn.Conv2d, nn.Co
     return plain, quick
 
 
+def assert_within_rounding(ours: Tensor, exact: Tensor, terms: int) -> None:
+    """Of a sum of products in single precision, whose factors are below five."""
+    assert (ours - exact).abs().max() <= terms * torch.finfo(torch.float32).eps * 5 * 5
+
+
 def maps(height: int, width: int, seed: int = 1) -> Tensor:
     x = torch.randn(3, 32, height, width, generator=torch.Generator().manual_seed(seed))
     return x.contiguous(memory_format=torch.channels_last)
@@ -31,7 +38,7 @@ def maps(height: int, width: int, seed: int = 1) -> Tensor:
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (7, 10), (1, 3)])
 @pytest.mark.parametrize(
     ("size", "dilation", "bias"),
-    [(3, 2, False), (3, 4, True), (5, 1, False), (5, 2, True), (5, 4, False), (7, 2, True)],
+    [(3, 4, True), (5, 1, False), (5, 2, True), (7, 2, False)],
 )
 def test_outputs_and_gradients(height: int, width: int, size: int, dilation: int, bias: bool) -> None:
     plain, quick = pair(size, dilation, bias)
@@ -43,16 +50,19 @@ def test_outputs_and_gradients(height: int, width: int, size: int, dilation: int
         y.backward(maps(height, width, seed=2))
         found.append((y.detach(), x.grad, *(p.grad for p in conv.parameters())))
     assert torch.equal(found[0][0], found[1][0])
-    for theirs, ours in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    exact_x = maps(height, width).double().requires_grad_()
+    plain.double().zero_grad()
+    plain(exact_x).backward(maps(height, width, seed=2).double())
+    assert_within_rounding(found[1][1], exact_x.grad, terms=size**2)
+    for ours, parameter in zip(found[1][2:], plain.parameters(), strict=True):
+        assert_within_rounding(ours, parameter.grad, terms=3 * height * width)
+    plain.float()
     with torch.inference_mode():
         assert torch.equal(plain(maps(height, width)), quick(maps(height, width)))
 
 
 def test_gradient_by_differences() -> None:
     """Of the formulas themselves, which the module uses for float32 only."""
-    from segue.models._speed.depthwise import _Depthwise
-
     for size, dilation in ((3, 2), (5, 1), (5, 4)):
         x = torch.randn(2, 2, 3, 4, dtype=torch.double, requires_grad=True)
         weight = torch.randn(2, 1, size, size, dtype=torch.double, requires_grad=True)
@@ -143,7 +153,7 @@ def test_what_follows_may_work_in_place(size: int, dilation: int) -> None:
         y.sum().backward()
         found.append((y.detach(), x.grad))
     assert torch.equal(found[0][0], found[1][0])
-    torch.testing.assert_close(found[1][1], found[0][1], rtol=1e-5, atol=1e-5)
+    assert_within_rounding(found[1][1], found[0][1].double(), terms=2 * size**2)
 
 
 def test_dilated_backbone_with_folded_norms_is_trained() -> None:

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from segue.core.config import ModelConfig
 from segue.core.scenario import Step
-from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
+from segue.models._speed.fold import TOLERANCE, fold_norms, link_norms, unlink_norms
 from segue.models.segmenter import Segmenter, Teacher
 
 BACKBONES = {
@@ -56,12 +56,12 @@ def pictures(size: int = 80) -> Tensor:
     return torch.randint(0, 256, (2, 3, size, size), generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 3e-5), (torch.float64, 1e-13)])
-@pytest.mark.parametrize(("backbone", "stride"), BACKBONES.items())
-def test_a_folded_teacher_gives_the_same_maps(
-    backbone: str, stride: int, dtype: torch.dtype, tolerance: float
-) -> None:
-    model = segmenter(backbone, stride).to(dtype)
+@pytest.mark.parametrize(
+    ("backbone", "dtype", "tolerance"),
+    [*((name, torch.float64, 1e-12) for name in BACKBONES), ("mobilenetv2_100", torch.float32, TOLERANCE)],
+)
+def test_a_folded_teacher_gives_the_same_maps(backbone: str, dtype: torch.dtype, tolerance: float) -> None:
+    model = segmenter(backbone, BACKBONES[backbone]).to(dtype)
     teacher = Teacher(copy.deepcopy(model))
     # one norm stays: that of the sum of two convolutions in the head
     assert norms(teacher.model) == [teacher.model.refiner.norm[0]]
@@ -205,7 +205,7 @@ class Odd(nn.Module):
         self.late, self.late_norm = nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.plain_norm(self.plain(x.float() / 255)).relu()
+        x = self.plain_norm(self.plain(x / 255)).relu()
         x = self.shared(x)
         x = (self.shared_norm(x) + x).relu()
         return self.late_norm(self.late(x).relu())
@@ -238,7 +238,7 @@ class Shared(nn.Module):
         self.statistics = nn.BatchNorm2d(4, track_running_stats=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = images.float() / 255
+        x = images / 255
         if self.kind == "conv":
             y = self.norm(self.first(x)) + self.other(self.first(1 - x))
         elif self.kind == "output":

@@ -175,7 +175,7 @@ def test_a_table_is_run_once_shown_and_never_run_again(segue, tmp_path):
     words = ("ablate", "table7", "--on", "scenes", "--split", "2-1", "--out", out, "--page", page, *SHORT)
     words = (*words, f"model.weights={tmp_path / 'none.pth'}", "model.weights=null")
     code, first, error = segue(*words)
-    assert (code, error) == (0, "")
+    assert code == 0 and error.startswith("Next: segue ")
     names = ("caf-ad-bkd-s0", "caf-ad-bkd-h-s0", "caf-ad-bkd-z-s0")
     folders = [f"out/scenes-2-1-overlapped/{name}" for name in names]
     assert segue.runs == folders and "Runs to do: 3; done: 0." in first
@@ -228,7 +228,7 @@ def test_row_that_fails_does_not_take_the_others_with_it(segue, tmp_path, monkey
     assert code == 2 and "caf-ad-bkd-s0: z+h diverged." in error and "caf-ad-bkd-h-s0: h diverged." in error
     assert cells(text, "h") == ["-", "-", "-", "56.2", "15.2", "45.9"]
     assert "-" not in cells(text, "z") and len(cells(text, "z")) == 6
-    assert "Not all runs are finished: z + h, h." in " ".join(text.split())
+    assert "z + h, h" in " ".join(text.split())
     assert not (tmp_path / "page.md").exists()
 
 
@@ -259,7 +259,7 @@ def test_foreign_folder_in_the_place_of_a_row_is_refused(segue, tmp_path):
 
 def test_seeds_are_those_of_the_option(segue, tmp_path):
     code, _, error = segue("ablate", "table3", "--on", "scenes", "train.seed=3", "--out", tmp_path)
-    assert code == 2 and "'train.seed' is not free here: every row has seeds 0, 1, ..." in error
+    assert code == 2 and "'train.seed' is not free" in error
 
 
 def test_runs_of_a_variant_lie_in_a_folder_of_their_own(segue, tmp_path, monkeypatch):

@@ -60,9 +60,9 @@ def test_methods_are_run_once_shown_and_never_run_again(segue, tmp_path, monkeyp
     out, page = tmp_path / "out", tmp_path / "page.md"
     words = (*HERE, "--methods", "joint, finetune", "--seeds", "2", "--out", out, "--page", page, *SHORT)
     code, first, error = segue(*words)
-    assert (code, error) == (0, "")
+    assert code == 0 and error.startswith("Next: segue ")
     folders = [f"{FOLDER}/{name}" for name in ("finetune-s0", "finetune-s1", "joint-s0", "joint-s1")]
-    assert segue.runs == folders and "Runs to do: 4; done: 0. All are kept in" in first
+    assert segue.runs == folders and "Runs to do: 4; done: 0" in first
     assert [read_run(tmp_path / folder).steps[0].seed for folder in folders] == [0, 1, 0, 1]
     found = rows(first)
     assert list(found) == ["finetune", "joint"] and found["joint"][6] == "-"
@@ -162,7 +162,7 @@ def test_method_that_fails_does_not_take_the_others_with_it(segue, tmp_path, mon
     assert tried == ["finetune-s0", "mib-s0", "joint-s0"]
     assert code == 2 and "mib-s0: The loss is not finite." in error
     assert rows(text)["mib"] == ["*", *"------"]
-    assert "* Runs that are not finished: mib (1 of 1)." in text and "\nfinetune  " in text
+    assert "mib (1 of 1)" in text and "\nfinetune  " in text
     assert not page.exists()
     # nothing to show yet is no second error
     code, text, error = segue(*HERE, "--methods", "mib", "--out", tmp_path / "other", *SHORT)
@@ -226,7 +226,7 @@ def test_methods_that_cannot_share_a_table_are_refused_before_anything_is_run(se
     for there in ("title =", 'about = "mine"; title ='):
         nameless = own_method(tmp_path / "nameless.py", "about =", there)
         code, _, error = segue(*HERE, "--methods", str(nameless), "--out", tmp_path / "out")
-        assert code == 2 and "nameless.py: the class Mine lacks about = About(...)" in error
+        assert code == 2 and "nameless.py: the class Mine lacks about" in error
     assert planned == [] and not (tmp_path / "out").exists()
 
 
@@ -252,7 +252,7 @@ def test_remarks_stand_on_the_page(segue, tmp_path):
     assert text.startswith("# Methods on scenes 2-1 overlapped\n\nMade from the records by `segue compare ")
     assert "| ours old | ours new | ours all | paper old | paper new | paper all |" in text
     assert " | 4.6 | 1.8 | - |\n| mine | " in text and "35.1" not in text, "mib is not compared here"
-    assert "Ours: scenes 2-1 overlapped. Paper: VOC 15-1 overlapped." in text
+    assert "Paper: VOC 15-1 overlapped" in text
     assert "\n\n* **finetune**: Forgets all.\n* **mine**: My own.\n" in text
     remarks.unlink()
     assert segue(*words)[0] == 0 and "paper" not in page.read_text() and "Forgets" not in page.read_text()

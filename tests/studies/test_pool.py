@@ -17,6 +17,8 @@ from segue.core.progress import Display
 from segue.studies import pool as grid
 from segue.studies.pool import Job, run_all
 
+PATIENCE = 300.0
+
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +26,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_beside_a_failing_one_equals_the_run_alone(
-    finished: Callable[[str], Path], tmp_path: Path
+    prepared_processes: None, finished: Callable[[str], Path], tmp_path: Path
 ) -> None:
     good = recipe("mib")
     bad = dataclasses.replace(good, model=dataclasses.replace(good.model, backbone="resnet1"))
@@ -44,7 +46,9 @@ METHOD = Quits
 """
 
 
-def test_a_run_that_ends_without_a_word_does_not_hang_the_others(tmp_path: Path) -> None:
+def test_a_run_that_ends_without_a_word_does_not_hang_the_others(
+    prepared_processes: None, tmp_path: Path
+) -> None:
     (tmp_path / "quits.py").write_text(QUITS)
     jobs = [Job(recipe(str(tmp_path / "quits.py")), tmp_path / "a"), Job(recipe("mib"), tmp_path / "b")]
     with pytest.raises(UserError, match=r"a: the process ended with exit code 0"):
@@ -63,7 +67,7 @@ def test_a_stopped_demo_saves_and_leaves_no_process(number: int, tmp_path: Path)
         start_new_session=True,
         env=os.environ | {"PYTHONWARNINGS": ""},
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not list(out.glob("*/log.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(1)
@@ -72,14 +76,14 @@ def test_a_stopped_demo_saves_and_leaves_no_process(number: int, tmp_path: Path)
     else:
         os.kill(process.pid, number)  # the parent alone
     try:
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise
     assert "Traceback" not in said
     if number == signal.SIGINT:
         assert process.returncode == 130 and "Go on with" in said
-    deadline = time.monotonic() + 10  # helpers of multiprocessing end a moment later
+    deadline = time.monotonic() + PATIENCE  # helpers of multiprocessing end a moment later
     while _alive(process.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not _alive(process.pid), "a process was left behind"

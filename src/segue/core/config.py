@@ -199,7 +199,8 @@ class RunConfig:
 def validate(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     """Check values against a config dataclass; `where` names the section in messages."""
     _check_keys(kind, values, where)
-    for cls in (kind, *(f for f in get_type_hints(kind).values() if dataclasses.is_dataclass(f))):
+    kinds: list[Any] = [kind, *(f for f in get_type_hints(kind).values() if dataclasses.is_dataclass(f))]
+    for cls in kinds:
         cls.__pydantic_config__ = STRICT
     try:
         return TypeAdapter(kind).validate_python(dict(values))

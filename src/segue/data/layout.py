@@ -41,8 +41,7 @@ def find_subset(root: Path, name: str, split: Literal["train", "test"], test_sha
     if (root / name).is_dir() and (root / f"{name}annot").is_dir():
         return Subset(root / name, root / f"{name}annot", tuple(files_by_key(root / name, IMAGE_SUFFIXES)))
     images, masks = (_only(root, names, what) for what, names in _KINDS.items())
-    places = (root, root / "ImageSets" / "Segmentation")
-    for place in places:
+    for place in _list_places(root):
         if (place / f"{name}.txt").exists():
             return Subset(images, masks, read_list(place / f"{name}.txt"))
     if (images / name).is_dir() or (masks / name).is_dir():
@@ -50,7 +49,7 @@ def find_subset(root: Path, name: str, split: Literal["train", "test"], test_sha
             absent = masks / name if (images / name).is_dir() else images / name
             raise UserError(f"{absent} is missing: the subset '{name}' needs images and masks.")
         return Subset(images / name, masks / name, tuple(files_by_key(images / name, IMAGE_SUFFIXES)))
-    subsets = sorted({subset for place in places for subset in _lists(place)} | {*_folders(images)})
+    subsets = subset_names(root)
     if subsets or name != USUAL[split]:
         has = f"but it has {', '.join(subsets[:8])}" if subsets else "nor any other"
         raise UserError(
@@ -59,6 +58,14 @@ def find_subset(root: Path, name: str, split: Literal["train", "test"], test_sha
         )
     chosen = held_out(tuple(files_by_key(images, IMAGE_SUFFIXES)), test_share, split)
     return Subset(images, masks, chosen, guessed=True)
+
+
+def subset_names(root: Path) -> list[str]:
+    """The subsets that a folder has lists or sub-folders of, whatever they are for."""
+    images = [root / name for name in IMAGE_FOLDERS if (root / name).is_dir()]
+    names = {name for place in _list_places(root) for name in _lists(place)}
+    names |= {name for folder in images for name in _folders(folder)}
+    return sorted(names | {name for name in _folders(root) if (root / f"{name}annot").is_dir()})
 
 
 _KINDS: dict[str, Sequence[str]] = {"images": IMAGE_FOLDERS, "masks": MASK_FOLDERS}
@@ -162,6 +169,10 @@ def _place(key: str) -> float:
         int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()[:4], "big")
         / HASH_STEPS
     )
+
+
+def _list_places(root: Path) -> tuple[Path, Path]:
+    return root, root / "ImageSets" / "Segmentation"
 
 
 def _lists(folder: Path) -> list[str]:

@@ -11,9 +11,33 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional
+
+
+class Picture(tv_tensors.Image):
+    """An image that is resized in whole numbers, to the same pixels on every processor.
+
+    torchvision does so only where it is fastest, and rounds differently elsewhere: other crops, other losses.
+    """
+
+
+@functional.register_kernel(functional.resize, Picture)
+def _resize_picture(picture: Tensor, size: list[int], **_: Any) -> Picture:
+    image = picture.as_subclass(Tensor)
+    height, width = image.shape[-2:]
+    if len(size) == 1:  # of the shorter side
+        size = [size[0] * height // min(height, width), size[0] * width // min(height, width)]
+    return Picture(interpolate(image[None], size, mode="bilinear", antialias=True)[0])
+
+
+@functional.register_kernel(functional.resized_crop, Picture)
+def _resized_crop_picture(
+    picture: Tensor, top: int, left: int, height: int, width: int, size: list[int], **_: Any
+) -> Picture:
+    return _resize_picture(functional.crop_image(picture.as_subclass(Tensor), top, left, height, width), size)
 
 
 class Labels(tv_tensors.Mask):
@@ -62,7 +86,7 @@ def test_transform(crop: int) -> v2.Transform:
 def apply(transform: v2.Transform, image: np.ndarray, *maps: np.ndarray) -> tuple[Tensor, ...]:
     """Transform an image and its maps, such as labels, together; maps are resized by nearest neighbour."""
     together = transform(
-        tv_tensors.Image(torch.from_numpy(np.require(image.transpose(2, 0, 1), requirements="CW"))),
+        Picture(torch.from_numpy(np.require(image.transpose(2, 0, 1), requirements="CW"))),
         *(Labels(torch.from_numpy(np.require(each, requirements="CW"))) for each in maps),
     )
     return tuple(tensor.as_subclass(Tensor) for tensor in together)

@@ -1,7 +1,7 @@
 """Losses as pure functions, and trackers of importance. Pixel losses take logits at the model's stride and
 labels at full resolution."""
 
-from segue.losses._strips import upsample
+from segue.losses._strips import upsample, wide
 from segue.losses.features import (
     attend,
     attentive_distance,
@@ -43,4 +43,5 @@ __all__ = [
     "unbiased_cross_entropy",
     "unbiased_distillation",
     "upsample",
+    "wide",
 ]

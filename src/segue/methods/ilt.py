@@ -14,7 +14,7 @@ from torch import Tensor
 from segue.core.config import NonNegative
 from segue.core.declaration import About, BenchmarkValues, plain_start
 from segue.data.batches import Batch
-from segue.losses import cross_entropy, distilled_cross_entropy
+from segue.losses import cross_entropy, distilled_cross_entropy, wide
 from segue.methods.base import Method
 
 
@@ -39,7 +39,7 @@ class ILT(Method):
             return {"ce": cross_entropy(out.logits, batch.labels)}
         old = self.teacher(batch.images)
         labelled, distilled = distilled_cross_entropy(out.logits, old.logits, batch.labels)
-        distance = F.mse_loss(out.features["z"].float(), old.features["z"].float())
+        distance = F.mse_loss(wide(out.features["z"]), wide(old.features["z"]))
         return {
             "ce": labelled,
             "kd": self.config.kd_weight * distilled,

@@ -19,7 +19,7 @@ from segue.core.config import NonNegative
 from segue.core.declaration import About, BenchmarkValues, Start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
-from segue.losses import cross_entropy, incremental_losses
+from segue.losses import cross_entropy, incremental_losses, wide
 from segue.losses.processes import sum_over_processes
 from segue.losses.prototypes import attraction, class_sums, repulsion, sparsity
 from segue.methods.base import Method
@@ -66,7 +66,7 @@ class SDR(Method):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         out = self.model(batch.images)
-        z, logits = out.features["z"].float(), out.logits
+        z, logits = wide(out.features["z"]), out.logits
         labels = F.interpolate(batch.labels[:, None].float(), z.shape[-2:], mode="nearest-exact").long()[:, 0]
         self.remember(z.detach(), labels)
         if self.teacher is None:

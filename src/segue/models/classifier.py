@@ -92,7 +92,7 @@ class UnknownClassifier(nn.Module):
 
 def fold_unknown(scores_BUhw: Tensor) -> Tensor:
     """The probability of the unknown, the last channel, added to background's; the others as they are."""
-    scores_BUhw = scores_BUhw.float()
+    scores_BUhw = scores_BUhw.to(torch.promote_types(scores_BUhw.dtype, torch.float32))
     probability_B1hw = scores_BUhw[:, :1].sigmoid() + scores_BUhw[:, -1:].sigmoid()
     background_B1hw = probability_B1hw.clamp(1e-6, 1 - 1e-6).logit()
     return torch.cat([background_B1hw, scores_BUhw[:, 1:-1]], dim=1)

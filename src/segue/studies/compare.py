@@ -16,7 +16,7 @@ from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.remarks import Remarks, read_remarks
 from segue.engine.folder import plain_name
-from segue.engine.recipe import resolve
+from segue.engine.recipe import complete, resolve
 from segue.report import MethodTable, methods_page, methods_table
 from segue.studies.missing import run_missing, started_runs
 from segue.studies.pages import check_page, command_line, without_place, write_page
@@ -49,9 +49,12 @@ class Benchmark:
         }
 
     def table(self, seeds: int) -> MethodTable:
-        """The runs that there are."""
+        """The runs that there are, with the recipes that they were made by."""
         runs = {label: started_runs(self.places(label)) for label in self.recipes}
-        recipes = {label: recipes[0] for label, recipes in self.recipes.items()}
+        recipes = {
+            label: complete(runs[label][0].recipe) if runs[label] else recipes[0]
+            for label, recipes in self.recipes.items()
+        }
         chosen = {label: recipe.method for label, recipe in recipes.items()}
         keeps = {label: keeps_with(plugins.declared(x.name), x.params) for label, x in chosen.items()}
         return MethodTable(self.text, seeds, runs, recipes, keeps, self.remarks, self.folder.name)
@@ -69,6 +72,7 @@ def compare_methods(
     page: Path | None = None,
     device: str = "auto",
     console: Console | None = None,
+    quiet: bool = False,
 ) -> list[MethodTable]:
     """Run methods, named or `all`, with seeds 0, 1, ...: a table for each split and mode."""
     console = console or Console()
@@ -86,7 +90,7 @@ def compare_methods(
         benchmarks.append(_benchmark(recipes, out, page is not None))
     _check_folders(benchmarks)
     runs = {place: recipe for benchmark in benchmarks for place, recipe in benchmark.runs.items()}
-    display = Display(console)
+    display = Display(console, quiet)
     failed = run_missing(runs, out, device, display)
     tables = [benchmark.table(seeds) for benchmark in benchmarks]
     for position, table in enumerate(shown := [table for table in tables if table.entries]):

@@ -110,7 +110,7 @@ def test_hidden_regions_are_told(tmp_path: Path) -> None:
     again = [document["annotations"][1] | {"id": number, "category_id": 2} for number in (20, 21)]
     document["annotations"] += again
     result = convert(read_source(source_with(tmp_path / "source", document)), tmp_path / "out", "voc")
-    assert "2 regions are hidden under others, first in images/one.jpg." in result.notes
+    assert "2 regions are hidden" in " ".join(result.notes)
 
 
 def test_the_group_of_roboflow_is_no_class(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_the_group_of_roboflow_is_no_class(tmp_path: Path) -> None:
         category["supercategory"] = "animals"
     document["categories"].append({"id": 0, "name": "animals", "supercategory": "none"})
     source = read_source(source_with(tmp_path / "source", document))
-    assert source.classes == ("cat", "dog") and "'animals' is the group of other classes" in source.notes[0]
+    assert source.classes == ("cat", "dog") and "'animals'" in source.notes[0]
     document["annotations"][0]["category_id"] = 0
     assert read_source(source_with(tmp_path / "source", document)).classes == ("animals", "cat", "dog")
 
@@ -170,13 +170,15 @@ def test_boxes_alone_and_thin_polygons_are_left_out_and_told(tmp_path: Path) -> 
     root = source_with(tmp_path / "source", document)
     result = convert(read_source(root), tmp_path / "out", "voc")
     file = root / "annotations" / "instances_default.json"
-    assert f"3 shapes without area were left out, first in {file}." in result.notes
-    assert f"1 annotation is a box without an outline: left out, first in {file}." in result.notes
+    notes = [note for note in result.notes if str(file) in note]
+    assert any("3 shapes" in note for note in notes) and any(
+        "1 annotation is a box" in note for note in notes
+    )
     for annotation in document["annotations"]:
         annotation |= {"segmentation": [], "bbox": [1, 1, 2, 2]}
     read = read_source(source_with(tmp_path / "boxes", document))
     text = refusal(convert, read, tmp_path / "none", "voc")
-    assert "no image shows any class" in text and "7 annotations are boxes without an outline" in text
+    assert "no image shows any class" in text and "7 annotations are boxes" in text
 
 
 def test_pycocotools_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def test_lines_points_and_flat_shapes_are_left_out_and_told(tmp_path: Path) -> N
     ]
     root = source_with(tmp_path / "source", *shapes, *flats, shape("rectangle", [[1, 1], [2, 2]]))
     result = convert(read_source(root), tmp_path / "out", "voc")
-    assert f"8 shapes without area were left out, first in {root / 'one.json'}." in result.notes
+    assert any("8 shapes" in note and str(root / "one.json") in note for note in result.notes)
     assert sum(counts["cat"] for counts in result.pixels.values()) == 4
 
 

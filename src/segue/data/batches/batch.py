@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -32,7 +33,15 @@ WHOLE = RankSlice()
 
 @dataclass
 class Batch:
-    """Images (uint8, B x 3 x H x W), canonical labels (uint8; int64 on the device) and keys."""
+    """Images (uint8, B x 3 x H x W), canonical labels (uint8; int64 on the device) and keys.
+
+    Examples:
+        >>> import segue, torch
+        >>> images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
+        >>> batch = segue.Batch(images, labels=images[:, 0], keys=["a", "b", "c", "d"])
+        >>> len(batch), [micro_batch.keys for micro_batch in batch.split(2)]
+        (4, [['a', 'b'], ['c', 'd']])
+    """
 
     images: Tensor
     labels: Tensor
@@ -61,7 +70,7 @@ class Batch:
         batches, first = [], 0
         for places in self.rank_slice.places(self.global_size, micro_batches):
             here = slice(first, first + len(places))
-            micro_batch = self._changed(lambda tensor, here=here: tensor[here])
+            micro_batch = self._changed(itemgetter(here))
             batches.append(replace(micro_batch, keys=self.keys[here], global_size=0, rank_slice=WHOLE))
             first = here.stop
         return batches

@@ -29,6 +29,7 @@ from segue.losses import (
     spatial_attention,
     unbiased_cross_entropy,
     upsample,
+    wide,
 )
 from segue.methods.base import Method, StepContext
 from segue.methods.caf.config import PUBLISHED, VARIANTS, Config
@@ -144,7 +145,7 @@ class CAF(Method):
 
     def attended(self, m: Tensor, name: str, old: bool = False) -> Tensor:
         """AD (eq. 7) of a map, with the chosen parts."""
-        ad, m = self.config.ad, m.float()
+        ad, m = self.config.ad, wide(m)
         channel = channel_attention(m, *self.excitation[name].weights(old)) if ad.channel else None
         return attend(m, channel, ad.spatial, ad.form, ad.detach)
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from segue.core.scenario import Step
 from segue.data.batches import Batch
+from segue.losses import wide
 from segue.losses.processes import sum_over_processes, this_process
 
 EMPTY = 255
@@ -58,7 +59,7 @@ class FeatureMemory(nn.Module):
         images = 0
         for batch in batches:
             own = torch.arange(batch.global_size)[batch.rank_slice.places(batch.global_size)[0]] + images
-            found = _Places.of(features(batch.images).float(), batch.labels, own.to(self.labels.device))
+            found = _Places.of(wide(features(batch.images)), batch.labels, own.to(self.labels.device))
             kept = kept.beside(found).first(quota_K)
             images += batch.global_size
         kept = kept.of_all_processes(room).first(quota_K)
@@ -72,11 +73,11 @@ class FeatureMemory(nn.Module):
         They count as if `per_class` places of each new class were kept; images count alike, so that a batch
         may be split.
         """
-        logits_MK = classifier(self.features[:, :, None, None])[:, :, 0, 0].float()
+        logits_MK = wide(classifier(self.features[:, :, None, None])[:, :, 0, 0])
         kept = F.cross_entropy(logits_MK, self.labels, ignore_index=EMPTY, reduction="sum")
         labels_Bhw = labels_of_map(labels_BHW, logits_BKhw)
         labels_Bhw = labels_Bhw.where((step.num_old <= labels_Bhw) & (labels_Bhw < step.num_channels), EMPTY)
-        losses_Bhw = F.cross_entropy(logits_BKhw.float(), labels_Bhw, ignore_index=EMPTY, reduction="none")
+        losses_Bhw = F.cross_entropy(wide(logits_BKhw), labels_Bhw, ignore_index=EMPTY, reduction="none")
         counts_B = (labels_Bhw != EMPTY).sum((1, 2)).clamp_min(1)
         new = (losses_Bhw.sum((1, 2)) / counts_B).mean()
         room = self.per_class * len(step.new)

@@ -1,0 +1,82 @@
+"""The studies whose records are in results/: each makes its table and its page again, and trains nothing."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+from rich.console import Console
+
+from segue.engine.recipe import find_recipe
+from segue.report import MethodTable
+from segue.studies.ablate import ablate
+from segue.studies.compare import compare_methods
+from segue.studies.tune import tune_methods
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+WEIGHTS = "model.weights=weights/mobilenetv2_100.safetensors"
+WORDS = ["data.root=data/voc256", WEIGHTS]
+PARTS = ["scenario.hold_out=0.2", "method.params.layer_since=1"]
+"""rows that share a step 0, on held-out training images"""
+VOC256 = {"15-1": ("voc256.yaml", "voc256-15-1"), "15-5": ("voc256-15-5.yaml", "voc256-15-5")}
+"""by split: the recipe, and how its pages are called"""
+ABLATIONS = ("scenes-ablations.md", "voc256-15-1-ablations.md")
+
+
+def ablation(page: Path) -> None:
+    given = {"seeds": 3, "page": page, "console": _quiet()}
+    if page.name == "scenes-ablations.md":
+        ablate(["all"], "scenes", out=Path("results/ablations"), **given)
+    else:
+        given |= {"recipe": find_recipe("voc256.yaml"), "out": Path("results/voc256/ablations")}
+        ablate(["table3"], "voc", "15-1", "overlapped", words=[*PARTS, *WORDS], **given)
+
+
+def on_scenes(page: Path | None = None) -> MethodTable:
+    given = {"seeds": 3, "out": Path("results/compare"), "page": page, "console": _quiet()}
+    (table,) = compare_methods(["all"], "scenes", ["4-2"], **given)
+    return table
+
+
+def on_voc(split: str, methods: str = "all", page: Path | None = None) -> MethodTable:
+    given = {"seeds": 3, "out": Path("results/voc256/compare"), "page": page, "console": _quiet()}
+    recipe = find_recipe(VOC256[split][0])
+    (table,) = compare_methods(methods.split(","), "voc", [split], words=WORDS, recipe=recipe, **given)
+    return table
+
+
+def on_mosaics(page: Path | None = None) -> MethodTable:
+    """Other data with the recipe of VOC 15-1 as it is."""
+    given = {"seeds": 3, "out": Path("results/mosaic"), "page": page, "console": _quiet()}
+    recipe = find_recipe("voc256.yaml")
+    (table,) = compare_methods(
+        ["mib", "caf"], "examples/mosaic.py", ["8-1"], words=[WEIGHTS], recipe=recipe, **given
+    )
+    return table
+
+
+def tuning(split: str, page: Path) -> None:
+    recipe, out = find_recipe(VOC256[split][0]), Path("results/voc256/tuning")
+    tune_methods(recipe, ["all"], "voc", split, words=WORDS, out=out, page=page, console=_quiet())
+
+
+def assert_in_docs(page: Path) -> None:
+    """The page that was made is the one in the docs, with the same charts."""
+    text = page.read_text(encoding="utf-8")
+    assert text == (RESULTS / page.name).read_text(encoding="utf-8")
+    made, kept = (
+        {path.name: texts_of_svg(path) for path in (folder / "figures").glob(f"{page.stem}-*")}
+        for folder in (page.parent, RESULTS)
+    )
+    assert made == kept and sorted(made) == sorted(re.findall(r"]\(figures/(.*?)\)", text))
+
+
+def texts_of_svg(path: Path) -> list[str]:
+    """What a chart says; where exactly it is drawn depends on the version of matplotlib."""
+    return re.findall(r"<text[^>]*>(.*?)</text>", path.read_text(encoding="utf-8"))
+
+
+def _quiet() -> Console:
+    return Console(file=io.StringIO())

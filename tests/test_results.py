@@ -1,0 +1,107 @@
+"""Stored results and today's defaults: `make results-check`, before results are published.
+
+A better default makes these fail until the runs are repeated. That is no fault of the code, so `make test`
+leaves them out: there the records are judged by their own recipes (tests/test_docs.py).
+"""
+
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+from stored_studies import (
+    ABLATIONS,
+    ROOT,
+    VOC256,
+    ablation,
+    assert_in_docs,
+    on_mosaics,
+    on_scenes,
+    on_voc,
+    tuning,
+)
+from test_docs import bench_records
+
+from segue.core import plugins
+from segue.core.config import read_back
+from segue.core.metrics import RunScores, run_scores
+from segue.core.overrides import differences
+from segue.core.records import read_run, read_yaml
+from segue.engine.recipe import complete, find_recipe, resolve
+
+pytestmark = pytest.mark.results
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every record is there and has the recipe of today, or the test fails."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(
+        "segue.studies.missing.run_all", lambda jobs, *_, **__: pytest.fail(f"to be run: {jobs}")
+    )
+
+
+@pytest.mark.parametrize("page", ABLATIONS)
+def test_ablations_are_those_of_today(page: str, tmp_path: Path) -> None:
+    ablation(tmp_path / page)
+    assert_in_docs(tmp_path / page)
+
+
+def test_comparisons_are_those_of_today(tmp_path: Path) -> None:
+    assert set(on_scenes().entries) == {*plugins.names("method")}
+    for split in VOC256:
+        assert set(on_voc(split).entries) == {*plugins.names("method")}
+    on_mosaics()
+
+
+@pytest.mark.parametrize("split", VOC256)
+def test_shipped_recipes_have_what_was_chosen(split: str, tmp_path: Path) -> None:
+    tuning(split, tmp_path / "page.md")
+    chosen = read_yaml(ROOT / "results" / "voc256" / "tuning" / f"voc-{split}-overlapped" / "choice.yaml")
+    assert read_yaml(find_recipe(VOC256[split][0]))["methods"] == chosen
+    assert set(chosen) == {*plugins.names("method")} - {"finetune", "joint"}
+
+
+def test_runs_of_the_readme_are_those_of_today() -> None:
+    for folder in sorted((ROOT / "results" / "scenes").iterdir()):
+        run = read_run(folder)
+        today = resolve(run.method, "scenes", "5-2", overrides=[f"train.seed={run.steps[0].seed}"])
+        assert differences(read_back(complete(run.recipe)), read_back(today)) == []
+
+
+def test_caf_leads_on_15_1() -> None:
+    """Of all methods that keep no images, on all classes and in hIoU; and MiB on both splits."""
+    table = on_voc("15-1")
+    for score in (lambda name: table.ours(name)[2].mean, lambda name: table.others(name)[2].mean):
+        assert max((name for name in table.entries if name != "joint"), key=score) == "caf"
+    for split, least in {"15-1": 3, "15-5": 0}.items():
+        pair = on_voc(split, "mib,caf")
+        assert pair.ours("caf")[2].mean - pair.ours("mib")[2].mean >= least
+
+
+def test_the_records_show_the_point() -> None:
+    """What tests/test_slow_forgetting.py trains for ten minutes, on the records of the same recipes."""
+    scores: dict[str, list[RunScores]] = {}
+    for folder in sorted((ROOT / "results" / "scenes").iterdir()):
+        run = read_run(folder)
+        scores.setdefault(run.method, []).append(run_scores([step.matrix for step in run.steps], 5))
+    final = {method: [each.final.all for each in runs] for method, runs in scores.items()}
+    assert all(len(runs) == 3 for runs in scores.values())
+    assert all(each.stability < 1 / 3 for each in scores["finetune"])
+    assert all(each.stability >= 0.75 for each in scores["caf"])
+    assert mean(final["caf"]) >= mean(final["mib"]) - 2 * stdev(final["mib"])
+    assert mean(final["joint"]) == max(mean(values) for values in final.values())
+
+
+def test_stored_figures_reach_what_was_aimed_at() -> None:
+    """Losses three times as fast and 25 times leaner than the plain way; CAF near the bare network.
+
+    One aim was missed and is not asserted: half the memory of the plain way, for ResNet-101 at batch 1, even
+    with checkpointing; EfficientNet-Lite0 with 21 channels needs checkpointing. docs/performance.md says so.
+    """
+    records = bench_records()
+    for row in records["losses"]["rows"]:
+        if row["what"].startswith("unbiased"):
+            assert row["faster"] >= 3 and row["leaner"] >= 25
+    for row in records["step"]["rows"]:
+        assert row["caf_by_floor"] <= {21: 1.4, 151: 1.6}[row["channels"]]
+    assert all(0.8 <= case["ratio"] <= 1.2 for case in records["plan"]["cases"].values())
