@@ -63,9 +63,9 @@ def find_subset(root: Path, name: str, split: Literal["train", "test"], test_sha
 def subset_names(root: Path) -> list[str]:
     """The subsets that a folder has lists or sub-folders of, whatever they are for."""
     images = [root / name for name in IMAGE_FOLDERS if (root / name).is_dir()]
-    names = {name for place in _list_places(root) for name in _lists(place)}
-    names |= {name for folder in images for name in _folders(folder)}
-    return sorted(names | {name for name in _folders(root) if (root / f"{name}annot").is_dir()})
+    found = {name for place in _list_places(root) for name in _lists(place)}
+    found |= {name for folder in images for name in _folders(folder)}
+    return sorted(found | {name for name in _folders(root) if (root / f"{name}annot").is_dir()})
 
 
 _KINDS: dict[str, Sequence[str]] = {"images": IMAGE_FOLDERS, "masks": MASK_FOLDERS}
