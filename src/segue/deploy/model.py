@@ -12,15 +12,17 @@ import torch
 from segue.core.classes import Colour
 from segue.core.errors import UserError
 from segue.core.palette import BACKGROUND, distinct_colours
-from segue.deploy.model_file import save_model
+from segue.deploy.history import History
+from segue.deploy.model_file import Header, save_model
+from segue.deploy.model_folder import save_folder
 from segue.deploy.prediction import Prediction
 from segue.deploy.prepare import ImageLike, Preparation
 from segue.losses import upsample
 from segue.losses.pseudo import most_likely
 from segue.models.segmenter import Segmenter
 
-WRITTEN = (".safetensors",)
-"""endings of the files that a model can be written to"""
+WRITTEN = ("", ".safetensors")
+"""endings of what a model can be written to; none: a model folder"""
 MOST_COLOURS = 200
 """number of colours that can be told apart; more classes share them"""
 
@@ -43,6 +45,8 @@ class Model:
     """names of the channels, background first"""
     images: Preparation = field(default_factory=Preparation)
     """how images come to the network: the size it was trained for, the bits of 16-bit images"""
+    history: History | None = field(default=None, repr=False)
+    """steps, recipe and what the method keeps; None: only the network is known"""
     colours: tuple[Colour, ...] = field(default=(), repr=False)
     """red, green and blue of each class in pictures; unless given, colours that can be told apart"""
 
@@ -76,14 +80,19 @@ class Model:
         return Prediction(ids, self.classes, self.colours, pixels, scores)
 
     def save(self, path: str | Path) -> None:
-        """Write the model as one file that `segue.load` reads again: NAME.safetensors.
+        """Write the model for `segue.load`: a model folder, or one file if the name ends in .safetensors.
+
+        A folder holds what the method keeps between steps, too: it can be extended as well as the run can.
 
         Examples:
             >>> import segue
-            >>> segue.load("runs/first").save("model.safetensors")
+            >>> segue.load("runs/first").save("model")
         """
-        _check_ending(path, (".safetensors",))
-        save_model(self.network, self.classes, path, self.images, self.colours)
+        if Path(path).suffix.lower() == ".safetensors":
+            save_model(self.network, self.classes, path, self.images, self.colours)
+            return
+        header = Header(self.network.spec(), self.classes, self.images, self.colours)
+        save_folder(Path(path), self.network, header, self.history)
 
     def export(self, path: str | Path) -> None:
         """Write the model in the format that the ending of `path` names.
@@ -93,7 +102,7 @@ class Model:
             >>> segue.load("runs/first").export("model.onnx")
             Traceback (most recent call last):
             ...
-            segue.core.errors.UserError: model.onnx: a model is not written as .onnx, but as .safetensors.
+            segue.core.errors.UserError: model.onnx: a model is a folder or .safetensors, not .onnx.
         """
         check_export(path)
         self.save(path)
@@ -107,5 +116,4 @@ def check_export(path: str | Path) -> None:
 def _check_ending(path: str | Path, endings: tuple[str, ...]) -> None:
     ending = Path(path).suffix.lower()
     if ending not in endings:
-        as_what = f"is not written as {ending}" if ending else "needs an ending that says how it is written"
-        raise UserError(f"{path}: a model {as_what}, but as {', '.join(endings)}.")
+        raise UserError(f"{path}: a model is a folder or {endings[-1]}, not {ending}.")
