@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,12 @@ def draw(root: Path, key: str, ids: tuple[int, ...], names: tuple[str, ...], sub
         (root / name / subset).mkdir(parents=True, exist_ok=True)
         Image.fromarray(picture).save(root / name / subset / f"{key}.png")
     (root / "classes.txt").write_text("\n".join(["background", *names]))
+
+
+@pytest.fixture(name="command_line")
+def command_line_fixture(request: pytest.FixtureRequest) -> Callable[..., tuple[int, str, str]]:
+    """`segue WORDS` in this process; the fixture has the name of the package."""
+    return request.getfixturevalue("segue")
 
 
 @pytest.fixture(scope="module")
@@ -167,3 +174,36 @@ def test_a_stopped_extension_goes_on(model: Path, tmp_path: Path, monkeypatch: p
     segue.extend(model, data, tmp_path / "grown", resume=True, **words)
     ours, theirs = state(tmp_path / "grown-run", 1), state(tmp_path / "straight-run", 1)
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+def test_from_training_to_a_verdict_at_the_command_line(command_line, everything: Path, tmp_path: Path):
+    """The story of docs/extend-a-model.md: train, delete the images, extend, look at the verdict."""
+    root = shutil.copytree(everything, tmp_path / "pets")
+    words = ("--on", "folder", "--split", "cat,dog", f"data.root={root}", *TINY)
+    assert command_line("train", "caf", *words, "--out", tmp_path / "first", "--quiet")[0] == 0
+    assert command_line("export", tmp_path / "first", tmp_path / "model")[0] == 0
+    shutil.rmtree(root)
+    shutil.rmtree(tmp_path / "first")
+    data = only(tmp_path / "bird", "b", "bird")
+    code, text, err = command_line("extend", tmp_path / "model", data, "--out", tmp_path / "grown", "--quiet")
+    assert code in (0, 1), err
+    assert "bird (new)" in text and "--check FOLDER" in text
+    verdict = json.loads((tmp_path / "grown-run" / "verdict.json").read_text())
+    assert verdict["new"].keys() == {"bird"} and verdict["answer"] in text
+    mask = segue.load(tmp_path / "grown").predict(data / "images" / "val" / "b0.png")
+    assert mask.ids.shape == (SIDE, SIDE)
+    words = ("extend", tmp_path / "model", data, "--out", tmp_path / "grown")
+    code, text, err = command_line(*words, "--resume", "--check", everything, "--json")
+    verdict = json.loads(text)
+    assert {one["name"] for one in verdict["old"]} == {"cat", "dog"}
+    assert all(one["low"] <= one["after"] - one["before"] <= one["high"] for one in verdict["old"])
+    code, _, err = command_line("extend", tmp_path / "model", data, "--out", tmp_path / "model")
+    assert code == 2 and "Traceback" not in err
+
+
+def test_two_extensions_into_one_folder_are_refused(command_line, model: Path, tmp_path: Path):
+    data = only(tmp_path / "bird", "b", "bird")
+    words = ("extend", model, data, "--out", tmp_path / "grown", "--quiet")
+    assert command_line(*words)[0] in (0, 1)
+    code, _, err = command_line(*words)
+    assert code == 2 and "--resume" in err

@@ -31,9 +31,7 @@ def command(
     out: Annotated[Path, out_option("Model folder to write.")],
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE", help="Settings unlike the model's: train.epochs_next=8."
-        ),
+        typer.Argument(metavar="KEY=VALUE", help="Settings unlike the model's: train.epochs_next=8."),
     ] = None,
     new: Annotated[
         str | None, typer.Option("--new", metavar="NAMES", help="The new classes, if not all: bird,fish.")

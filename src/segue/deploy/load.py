@@ -40,9 +40,7 @@ def load(path: str | Path, device: str = "auto") -> Model:
     if path.is_dir():
         return load_run(path, device=device)
     if not path.is_file():
-        raise UserError(
-            f"There is no model {path}: name a model folder, a run folder or a model file (NAME.safetensors)."
-        )
+        raise UserError(f"There is no model {path}: name a model folder, a run folder or NAME.safetensors.")
     network, header = load_model(path)
     return Model(network.to(where), header.classes, header.images, colours=header.colours)
 

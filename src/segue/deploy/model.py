@@ -21,8 +21,12 @@ from segue.losses import upsample
 from segue.losses.pseudo import most_likely
 from segue.models.segmenter import Segmenter
 
-WRITTEN = ("", ".safetensors")
-"""endings of what a model can be written to; none: a model folder"""
+FILE = ".safetensors"
+"""ending of a model that is written as one file; other names are those of model folders"""
+NOT_WRITTEN = frozenset(
+    {".onnx", ".pt", ".pt2", ".pth", ".ckpt", ".bin", ".h5", ".tflite", ".engine", ".xml"}
+)
+"""endings of files that others read and that are not written: no folder should have such a name"""
 MOST_COLOURS = 200
 """number of colours that can be told apart; more classes share them"""
 
@@ -88,32 +92,27 @@ class Model:
             >>> import segue
             >>> segue.load("runs/first").save("model")
         """
-        if Path(path).suffix.lower() == ".safetensors":
+        check_export(path)
+        if Path(path).suffix.lower() == FILE:
             save_model(self.network, self.classes, path, self.images, self.colours)
             return
         header = Header(self.network.spec(), self.classes, self.images, self.colours)
         save_folder(Path(path), self.network, header, self.history)
 
     def export(self, path: str | Path) -> None:
-        """Write the model in the format that the ending of `path` names.
+        """Write the model in the format that the name of `path` asks for.
 
         Examples:
             >>> import segue
             >>> segue.load("runs/first").export("model.onnx")
             Traceback (most recent call last):
             ...
-            segue.core.errors.UserError: model.onnx: a model is a folder or .safetensors, not .onnx.
+            segue.core.errors.UserError: model.onnx: a model is a folder or a .safetensors file, not .onnx.
         """
-        check_export(path)
         self.save(path)
 
 
 def check_export(path: str | Path) -> None:
-    """Whether a model can be written to a file of this name: known before the model is loaded."""
-    _check_ending(path, WRITTEN)
-
-
-def _check_ending(path: str | Path, endings: tuple[str, ...]) -> None:
-    ending = Path(path).suffix.lower()
-    if ending not in endings:
-        raise UserError(f"{path}: a model is a folder or {endings[-1]}, not {ending}.")
+    """Whether a model can be written to a place of this name: known before the model is loaded."""
+    if (ending := Path(path).suffix.lower()) in NOT_WRITTEN:
+        raise UserError(f"{path}: a model is a folder or a {FILE} file, not {ending}.")

@@ -126,11 +126,8 @@ def judge(
     old: Model, counts: Counts, new: dict[str, float | None], labelled: bool, limits: Limits
 ) -> Verdict:
     """The answer that the counts and the scores of new classes give."""
-    classes = tuple(
-        one
-        for place, name in enumerate(old.classes[1:])
-        if (one := _old_class(name, counts, place, labelled))
-    )
+    seen = (_old_class(name, counts, place, labelled) for place, name in enumerate(old.classes[1:]))
+    classes = tuple(one for one in seen if one is not None)
     change = float(np.mean([one.after - one.before for one in classes])) if classes else 0.0
     reasons = [
         f"{name} has IoU {value:.1f}, under {limits.min_new:g}"
@@ -185,11 +182,10 @@ def _scores(
 
 def _evidence(counts: Counts, classes: Sequence[OldClass], labelled: bool) -> str:
     images = len(counts.truth)
-    if not classes:
-        return f"{images} images, none of which shows an old class: nothing is known of old classes."
+    shown = f"{len(classes)} of {counts.truth.shape[1]} old classes"
     if labelled:
-        return f"{images} labelled images with {len(classes)} of {counts.truth.shape[1]} old classes."
+        return f"{images} labelled images with {shown}."
     return (
-        f"{images} new images, on which the old model sees {len(classes)} of {counts.truth.shape[1]} old"
-        " classes: agreement with it, not truth. Labelled images of old classes say more: --check FOLDER."
+        f"{images} new images, on which the old model sees {shown}: agreement with it, not truth."
+        " Labelled images of old classes say more: --check FOLDER."
     )
