@@ -152,9 +152,9 @@ def _old_class(name: str, counts: Counts, place: int, labelled: bool) -> OldClas
         return None
     generator = np.random.default_rng(place)
     drawn = generator.integers(0, len(truth), (RESAMPLES, len(truth)))
-    before, after = _scores(*(column.sum() for column in columns[:5]), labelled=labelled)
+    before, after = _scores(labelled, *(column.sum() for column in columns[:5]))
     sums = [column[drawn].sum(1) for column in columns[:5]]
-    resampled_before, resampled_after = _scores(*sums, labelled=labelled)
+    resampled_before, resampled_after = _scores(labelled, *sums)
     low, high = np.nanpercentile(resampled_after - resampled_before, [2.5, 97.5])
     share = 100 * lost.sum() / truth.sum()
     images = int((truth > 0).sum())
@@ -162,12 +162,12 @@ def _old_class(name: str, counts: Counts, place: int, labelled: bool) -> OldClas
 
 
 def _scores(
+    labelled: bool,
     truth: np.ndarray,
     before: np.ndarray,
     before_hit: np.ndarray,
     after: np.ndarray,
     after_hit: np.ndarray,
-    labelled: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Before and after, in points: IoU, or the share of pixels that kept their class."""
     with np.errstate(divide="ignore", invalid="ignore"):
