@@ -16,7 +16,7 @@ help:
 	@echo "make results the pages of results, from the records; runs what is missing"
 	@echo "make bench   time and memory as ratios: tables, JSON and docs/performance.md (half an hour)"
 	@echo "make docs    the site with the API reference, in site/; a broken link is an error"
-	@echo "make lint    style and format checks"
+	@echo "make lint    style, format and type checks"
 	@echo "make format  format the code"
 
 $(STAMP): pyproject.toml
@@ -86,10 +86,11 @@ docs: $(STAMP_DOCS)
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
 
 format: $(STAMP)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .ruff_cache site
+	rm -rf $(VENV) demo .pytest_cache .ruff_cache .mypy_cache site

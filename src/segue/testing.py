@@ -35,13 +35,8 @@ def check_method(method: str | type[Method], params: dict[str, Any] | None = Non
     """Check every promise of a method; `params` are its settings."""
     kind = plugins.find("method", method) if isinstance(method, str) else method
     bench = Bench(kind, params or {})
-    check_declarations(bench)
-    check_losses(bench)
-    check_teacher(bench)
-    check_predictions(bench)
-    check_poor_batches(bench)
-    check_replay(bench)
-    check_resume(bench)
+    for check in CHECKS:
+        check(bench)
 
 
 class Bench:
@@ -50,8 +45,9 @@ class Bench:
     def __init__(self, kind: type[Method], params: dict[str, Any]) -> None:
         assert issubclass(kind, Method), f"{kind.__name__} is no subclass of segue.methods.base.Method"
         assert hasattr(kind, "Config") and hasattr(kind, "about"), f"{kind.__name__} lacks Config or about"
-        values = merge(kind.variants.get(params.get("variant"), {}), params)
-        self.kind, self.params = kind, validate(kind.Config, values, "method.params")
+        values = merge(kind.variants.get(str(params.get("variant")), {}), params)
+        self.kind = kind
+        self.params: Any = validate(kind.Config, values, "method.params")
         self.scenario: Scenario = make_scenario(CLASSES, "2-2", offline=kind.offline)
 
     def method(self) -> Method:
@@ -94,7 +90,7 @@ class Bench:
 
 
 def check_declarations(bench: Bench) -> None:
-    """What is read before a method is built."""
+    """What is read before a method is built: its start, and the folder of its saliency maps."""
     start = bench.kind.start(bench.params)
     assert isinstance(start, Start), f"start() gives {start!r}, no Start"
     json.dumps([start.model, start.gathered])  # they are compared with those of other runs
@@ -135,6 +131,7 @@ def check_teacher(bench: Bench) -> None:
         if method.teacher is None:
             assert step.first or not bench.kind.uses_teacher, "uses_teacher is set, but there is no teacher"
         else:
+            assert expected is not None, "there is a teacher in step 0"
             assert not any(p.requires_grad for p in method.teacher.model.parameters()), (
                 "gradients reach the teacher"
             )
@@ -264,3 +261,15 @@ def _copy(node: Any) -> Any:
     if isinstance(node, dict):
         return {key: _copy(value) for key, value in node.items()}
     return [_copy(value) for value in node] if isinstance(node, list | tuple) else node
+
+
+CHECKS = (
+    check_declarations,
+    check_losses,
+    check_teacher,
+    check_predictions,
+    check_poor_batches,
+    check_replay,
+    check_resume,
+)
+"""the contract, one promise each; the first line of its docstring says which"""

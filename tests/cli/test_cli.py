@@ -12,11 +12,14 @@ from typer.testing import CliRunner
 
 import segue
 from segue import cli
+from segue.cli import _stories
 from segue.core import plugins
+from segue.core.backbones import SHORT_LIST
 from segue.engine.recipe import recipe_folder
-from segue.models.backbone import SHORT_LIST
 
 VERBS = (
+    "check",
+    "help",
     "train",
     "show",
     "plan",
@@ -46,7 +49,14 @@ def test_help_names_every_verb():
     assert set(get_command(cli.app).commands) == set(VERBS)
     for verb in VERBS:
         assert f" {verb} " in text
-    assert "segue demo" in text and "segue train caf --on voc" in text, "how to start"
+    stories = [text.index(f"─ {story} ─") for story in _stories.COMMANDS]
+    assert stories == sorted(stories)
+    assert text.index(" data ") < text.index(" train ") < text.index(" export "), "in the order of use"
+
+
+def test_every_verb_has_a_place_in_a_story():
+    for verb, command in get_command(cli.app).commands.items():
+        assert command.rich_help_panel in _stories.COMMANDS, verb
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -57,7 +67,7 @@ def test_help_of_a_verb_names_its_options(verb):
     options = [name for parameter in parameters for name in parameter.opts if name.startswith("--")]
     for option in options:
         assert option in text
-    assert len(options) <= 10, "everything else is a key=value word"
+    assert len(options) <= 12, "everything else is a key=value word"
     for parameter in parameters:
         assert getattr(parameter, "help", None), f"{verb} {parameter.name} has no help"
 
@@ -69,9 +79,14 @@ def test_options_of_train():
     assert "KEY=VALUE" in text and "optim.lr_next=0.001" in text
 
 
-def test_no_words_show_the_help():
-    _, text = call()
-    assert "Usage" in text and "train" in text
+def test_no_words_show_the_stories_with_commands_that_exist():
+    code, text = call()
+    verbs = get_command(cli.app).commands
+    for story, commands in _stories.COMMANDS.items():
+        assert story in text
+        for command in commands:
+            assert command in text and command.split()[1] in verbs and len(command) <= 78
+    assert code == 0 and "segue --help" in text and "Usage" not in text
 
 
 def test_version():
@@ -124,7 +139,8 @@ def test_wrong_words(words):
 
 
 def test_show_prints_the_resolved_recipe():
-    code, text = call("show", "mib", "--on", "voc", "--split", "15-1", "--seed", "3", "train.epochs=2")
+    words = ["show", "mib", "--on", "voc", "--split", "15-1", "--seed", "3", "train.epochs=2"]
+    code, text = call(*words, "--quiet")
     recipe = yaml.safe_load(text)
     assert code == 0
     assert recipe["method"] == {"name": "mib", "params": {"kd_weight": 100.0}}

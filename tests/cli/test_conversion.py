@@ -46,7 +46,7 @@ def test_from_coco_to_a_trained_model(segue, coco, tmp_path) -> None:
     code, text, err = segue("data", "convert", coco, out, "--to", "voc", "--test-share", "0.4")
     assert code == 0, err
     assert (out / "classes.txt").read_text().split() == ["background", "dog", "cat"]  # in order of id
-    assert f"segue data check --on folder data.root={out}" in text
+    assert f"Next: segue data check --on folder data.root={out}" in err
     where = ("--on", "folder", "--split", "cat/dog", f"data.root={out}", *TINY)
     code, text, err = segue("data", "check", *where)
     assert code == 0, text + err
@@ -62,7 +62,7 @@ def test_the_hint_can_be_pasted_and_bits_are_an_option(segue, coco, tmp_path) ->
     out = tmp_path / "my data"
     code, text, err = segue("data", "convert", coco, out, "--to", "folder", "--bits", 12)
     assert code == 0, err
-    hint = next(line for line in text.splitlines() if line.startswith("Look at it: "))
+    hint = next(line for line in err.splitlines() if line.startswith("Next: "))
     assert shlex.split(hint)[-1] == f"data.root={out}"
     assert "8 16-bit images" in text and "--bits 12" in text
     assert np.asarray(Image.open(next((out / "images").iterdir()))).min() == 255
@@ -103,10 +103,10 @@ def test_archive_got_by_hand(segue, tmp_path, monkeypatch) -> None:
     )
     monkeypatch.setitem(sources.SOURCES, "ade20k", sources.Source("Small", "got", (archive,), "Terms."))
     words = ("data", "fetch", "ade20k", "--out", tmp_path / "data", "--archive", packed)
-    code, text, err = segue(*words)
+    code, _, err = segue(*words)
     assert code == 0, err
     assert (tmp_path / "data" / "got" / "images" / "a.txt").read_text() == "hello"
-    assert "segue data check --on ade20k data.root=" in text
+    assert "Next: segue data check --on ade20k data.root=" in err
     code, _, err = segue(*words)
     assert code == 0 and "already there" in err
     packed.write_bytes(content[:-1] + b"!")

@@ -19,7 +19,7 @@ from segue.methods.base import About
 
 def shown(width: int = 80) -> list[str]:
     text = io.StringIO()
-    Console(file=text, width=width).print(listing.methods())
+    Console(file=text, width=width).print(listing.methods_table(listing.method_rows()))
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
@@ -73,4 +73,4 @@ def test_many_methods_with_long_words_fit(monkeypatch):
 def test_bad_file_of_costs_ends_with_a_message(monkeypatch, tmp_path):
     monkeypatch.setattr("segue.core.costs.read_costs", lambda: read_costs(tmp_path / "gone.json"))
     with pytest.raises(UserError, match=r"gone\.json"):
-        listing.methods()
+        listing.method_rows()

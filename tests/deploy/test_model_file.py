@@ -14,20 +14,25 @@ from safetensors.torch import save
 
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError
-from segue.deploy.model_file import FORMAT, load_model, save_model
+from segue.deploy.model_file import FIRST_FORMAT, FORMAT, load_model, save_model
+from segue.deploy.prepare import Preparation
 from segue.models import backbone
 from segue.models.caf import CafLayer, LayerConfig
 from segue.models.classifier import CLASSIFIERS
 from segue.models.segmenter import Segmenter
 
 TINY = ModelConfig(backbone="tiny", head="tiny", output_stride=8)
-ABOUT = {
-    "model": {"backbone": "tiny", "head": "tiny", "output_stride": 8},
-    "layer": None,
-    "classifier": "linear",
-    "parts": [2, 1],
-    "classes": ["background", "a", "b"],
-}
+MODEL = {"backbone": "tiny", "head": "tiny", "output_stride": 8}
+LINEAR = {"kind": "linear", "sizes": [2, 1]}
+NETWORK = {"model": MODEL, "fusion": None, "classifier": LINEAR}
+ABOUT = {"network": NETWORK, "classes": ["background", "a", "b"], "images": {"size": 32, "bits": 12}}
+FIRST = {"model": MODEL, "layer": None, "parts": [2, 1], "classes": ["background", "a", "b"]}
+"""the header of the first format"""
+
+
+def about(**changes: object) -> dict:
+    """The header of a model whose network is described otherwise."""
+    return {**ABOUT, "network": {**NETWORK, **changes}}
 
 
 def a_model(layer: LayerConfig | None = None, classifier: str = "linear") -> Segmenter:
@@ -36,7 +41,7 @@ def a_model(layer: LayerConfig | None = None, classifier: str = "linear") -> Seg
     model.classifier = CLASSIFIERS[classifier](model.classifier.in_channels)
     if layer is not None:
         model.fusion = CafLayer(model.backbone.channels[-1], layer)
-    for channels in ABOUT["parts"]:
+    for channels in LINEAR["sizes"]:
         model.classifier.grow(channels, balanced=False)
     with torch.no_grad():  # no two weights are equal, and running statistics are not those of the start
         for value in model.state_dict().values():
@@ -64,10 +69,11 @@ def test_model_with_an_unknown_predicts_the_same_after_a_round_trip(tmp_path):
 
 
 def round_trip(model: Segmenter, tmp_path: Path) -> Segmenter:
-    save_model(model, ABOUT["classes"], tmp_path / "sub" / "model.safetensors")
+    path, images = tmp_path / "sub" / "model.safetensors", Preparation(size=48, bits=9)
+    save_model(model, ABOUT["classes"], path, images)
     torch.manual_seed(99)
-    again, classes = load_model(tmp_path / "sub" / "model.safetensors")
-    assert classes == ("background", "a", "b") and not again.training
+    again, header = load_model(path)
+    assert header.classes == ("background", "a", "b") and header.images == images and not again.training
     images = torch.randint(0, 256, (2, 3, 40, 32), dtype=torch.uint8)
     with torch.inference_mode():
         expected, found = model(images).logits, again(images).logits
@@ -89,14 +95,25 @@ def test_file_is_plain_safetensors_that_names_no_weights_to_fetch(tmp_path):
     assert load_model(tmp_path / "m")[0].config.pretrained is False
 
 
-def write(path: Path, about: object, tensors: dict | None = None, form: str = FORMAT) -> Path:
-    text = about if isinstance(about, str) else json.dumps(about)
+def write(path: Path, header: object, tensors: dict | None = None, form: str = FORMAT) -> Path:
+    text = header if isinstance(header, str) else json.dumps(header)
     path.write_bytes(save(tensors or a_model().state_dict(), {"format": form, "about": text}))
     return path
 
 
 def test_file_written_by_hand_is_read(tmp_path):
-    assert load_model(write(tmp_path / "m", ABOUT))[1] == ("background", "a", "b")
+    _, header = load_model(write(tmp_path / "m", {**ABOUT, "colours": [[0, 0, 0], [255, 0, 0], [0, 0, 9]]}))
+    assert header.classes == ("background", "a", "b") and header.images == Preparation(size=32, bits=12)
+    assert header.colours == ((0, 0, 0), (255, 0, 0), (0, 0, 9))
+
+
+@pytest.mark.parametrize("layer", [None, LayerConfig(fusion=False)])
+def test_file_of_the_first_format_is_read(layer, tmp_path):
+    model, described = a_model(layer), None if layer is None else dataclasses.asdict(layer)
+    path = write(tmp_path / "m", {**FIRST, "layer": described}, model.state_dict(), FIRST_FORMAT)
+    again, header = load_model(path)
+    assert header.classes == ("background", "a", "b") and header.images == Preparation()
+    assert again.spec() == model.spec() and type(again.classifier) is CLASSIFIERS["linear"]
 
 
 def test_file_of_a_stranger_fetches_nothing_and_opens_no_other_file(tmp_path, monkeypatch):
@@ -112,46 +129,59 @@ def test_file_of_a_stranger_fetches_nothing_and_opens_no_other_file(tmp_path, mo
     model.classifier.grow(3, balanced=False)
     monkeypatch.setattr(timm, "create_model", created)
     monkeypatch.setattr(backbone, "read_state", lambda path: asked.append(path))
-    header = {**dataclasses.asdict(config), "pretrained": True, "weights": str(tmp_path / "secret.pth")}
-    path = write(tmp_path / "m", {**ABOUT, "model": header, "parts": [3]}, model.state_dict())
-    loaded, _ = load_model(path)
+    described = {**dataclasses.asdict(config), "pretrained": True, "weights": str(tmp_path / "secret.pth")}
+    header = about(model=described, classifier={"kind": "linear", "sizes": [3]})
+    loaded, *_ = load_model(write(tmp_path / "m", header, model.state_dict()))
     assert asked == [False] and loaded.config == config
 
 
-def test_file_that_names_no_classifier_has_a_plain_one(tmp_path):
-    about = {key: value for key, value in ABOUT.items() if key != "classifier"}
-    assert type(load_model(write(tmp_path / "m", about))[0].classifier) is CLASSIFIERS["linear"]
-
-
-def test_classifier_of_ones_own_is_not_written(tmp_path):
+def test_classifier_of_ones_own_is_written_once_it_has_a_name(tmp_path, monkeypatch):
     class Mine(CLASSIFIERS["linear"]):
         pass
 
     model = a_model()
     model.classifier.__class__ = Mine
-    with pytest.raises(UserError, match="A classifier of one's own, Mine, cannot be exported"):
+    with pytest.raises(UserError, match=r"classifier Mine .*CLASSIFIERS\['mine'\] = Mine"):
         save_model(model, ABOUT["classes"], tmp_path / "m")
     assert not list(tmp_path.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setitem(CLASSIFIERS, "mine", Mine)
+        assert type(round_trip(model, tmp_path).classifier) is Mine
+    with pytest.raises(UserError, match="There is no classifier 'mine'"):
+        load_model(tmp_path / "sub" / "model.safetensors")
 
 
 @pytest.mark.parametrize(
-    ("about", "message"),
+    ("header", "message"),
     [
         ("{", "does not describe its own weights"),
         ([], "does not describe its own weights"),
-        ({**ABOUT, "model": {"backbone": "nonesuch"}}, "no backbone 'nonesuch'"),
-        ({**ABOUT, "model": {**ABOUT["model"], "depth": 3}}, "Unknown key 'model.depth'"),
-        ({**ABOUT, "layer": {"fusion": "perhaps"}}, "'layer.fusion' is 'perhaps'"),
-        ({**ABOUT, "layer": {}}, "does not describe its own weights"),
-        ({**ABOUT, "parts": [2, 2]}, "does not describe its own weights"),
-        ({**ABOUT, "parts": 3}, "does not describe its own weights"),
-        ({**ABOUT, "classifier": "unknown"}, "does not describe its own weights"),
-        ({**ABOUT, "classifier": "cubic"}, "'cubic'"),
+        (FIRST, "Unknown key 'model'"),
+        ({**ABOUT, "more": 1}, "Unknown key 'more'"),
+        ({**ABOUT, "images": {"size": 0}}, "'images.size' is 0"),
+        ({**ABOUT, "images": {"size": 32, "mean": 0}}, "Unknown key 'images.mean'"),
+        ({**ABOUT, "classes": ["background", "a"]}, "2 names for 3 channels"),
+        ({**ABOUT, "colours": [[0, 0, 0]]}, "1 colours for 3 channels"),
+        ({**ABOUT, "colours": [[0, 0, 256]] * 3}, "'colours.0.2' is 256"),
+        ({**ABOUT, "network": {}}, "'model'"),
+        ({**ABOUT, "network": {**NETWORK, "more": 1}}, "Unknown key 'more'"),
         ({key: value for key, value in ABOUT.items() if key != "classes"}, "'classes'"),
+        (about(model={"backbone": "nonesuch"}), "no backbone 'nonesuch'"),
+        (about(model={**MODEL, "depth": 3}), "Unknown key 'model.depth'"),
+        (about(model=[]), "does not describe its own weights"),
+        (about(fusion={"kind": "caf", "config": {"fusion": "perhaps"}}), "'fusion.fusion' is 'perhaps'"),
+        (about(fusion={"kind": "caf", "config": {}}), "does not describe its own weights"),
+        (about(fusion={"kind": "os.system", "config": {}}), "There is no fusion layer 'os.system'"),
+        (about(fusion={"kind": "caf", "config": {}, "more": 1}), "Unknown key 'fusion.more'"),
+        (about(classifier={"kind": "linear", "sizes": [2, 2]}), "does not describe its own weights"),
+        (about(classifier={"kind": "linear", "sizes": [3, 0]}), "'classifier.sizes.1' is 0"),
+        (about(classifier={"kind": "linear", "sizes": 3}), "'classifier.sizes' is 3"),
+        (about(classifier={"kind": "unknown", "sizes": [2, 1]}), "does not describe its own weights"),
+        (about(classifier={"kind": "cubic", "sizes": [2, 1]}), "There is no classifier 'cubic'"),
     ],
 )
-def test_file_that_describes_something_else_is_refused(about, message, tmp_path):
-    path = write(tmp_path / "m.safetensors", about)
+def test_file_that_describes_something_else_is_refused(header, message, tmp_path):
+    path = write(tmp_path / "m.safetensors", header)
     with pytest.raises(UserError, match=message) as error:
         load_model(path)
     assert "m.safetensors" in str(error.value)
@@ -166,7 +196,7 @@ def test_file_with_missing_or_additional_weights_is_refused(tmp_path):
 
 
 def test_file_of_another_format_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"is not a model of this version \(segue-model-1\).*segue export"):
+    with pytest.raises(UserError, match=r"is not a model of this version.*segue export"):
         load_model(write(tmp_path / "m", ABOUT, form="segue-model-0"))
     (tmp_path / "foreign").write_bytes(save({"weight": torch.zeros(3)}))
     with pytest.raises(UserError, match="is not a model of this version"):

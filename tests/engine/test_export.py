@@ -10,16 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from tiny_runs import recipe
+from tiny_runs import quiet_run, recipe
 
 from segue.core.classes import ClassTable
+from segue.core.errors import UserError
 from segue.core.records import read_run
 from segue.core.scenario import make_scenario
 from segue.data.datasets.scenes import Scenes
 from segue.deploy.model_file import load_model
 from segue.engine.checkpoint import CheckpointStore
-from segue.engine.restore import restore_method
+from segue.engine.restore import restore_deployed, restore_method
 from segue.methods.base import Method
+from segue.models import segmenter
+from segue.models.fusion import FUSIONS
 
 CPU = torch.device("cpu")
 CLASSES = ClassTable("scenes", {1: "barred disc", 2: "barred square", 3: "barred triangle"})
@@ -37,7 +40,9 @@ def test_exported_model_predicts_what_the_run_does(method, step, finished, tmp_p
     outcome = command("export", finished(method), target, *([] if step is None else ["--step", str(step)]))
     assert (outcome.code, outcome.err) == (0, "")
     step = step if step is not None else (0 if method == "joint" else 1)
-    model, classes = load_model(target)
+    model, header = load_model(target)
+    classes = header.classes
+    assert header.images.size == 32, "train.crop"
     assert classes == read_run(finished(method)).steps[step].classes
     assert f"{len(classes)} channels" in outcome.out
     whole = restored(finished(method), method, step)
@@ -52,7 +57,7 @@ def test_exported_model_predicts_what_the_run_does(method, step, finished, tmp_p
 
 def test_exported_model_lacks_the_old_branch_and_the_fusion(finished, tmp_path, command):
     outcome = command("export", finished("caf"), tmp_path / "m.safetensors")
-    model, _ = load_model(tmp_path / "m.safetensors")
+    model, *_ = load_model(tmp_path / "m.safetensors")
     with safe_open(tmp_path / "m.safetensors", framework="pt") as file:
         names = set(file.keys())
     assert not [name for name in names if "project_old" in name or "fusion.fusion" in name]
@@ -78,9 +83,10 @@ def test_export_needs_neither_the_data_set_nor_records(finished, tmp_path, comma
         raise AssertionError("the data set was opened")
 
     monkeypatch.setattr(Scenes, "__init__", gone)
-    assert command("export", folder, tmp_path / "bare").code == 0
-    assert command("export", finished("caf"), tmp_path / "whole").code == 0
-    (bare, classes), (whole, same) = load_model(tmp_path / "bare"), load_model(tmp_path / "whole")
+    targets = [tmp_path / f"{name}.safetensors" for name in ("bare", "whole")]
+    assert command("export", folder, targets[0]).code == 0
+    assert command("export", finished("caf"), targets[1]).code == 0
+    (bare, classes), (whole, same) = map(load_model, targets)
     assert classes == same and list(bare.state_dict()) == list(whole.state_dict())
     for name, value in bare.state_dict().items():
         assert torch.equal(value, whole.state_dict()[name]), name
@@ -132,6 +138,88 @@ def test_run_that_cannot_be_exported_is_refused(harm, words, message, finished, 
     shutil.copytree(finished("mib"), folder)
     if harm is not None:
         harm(folder)
-    outcome = command("export", folder, tmp_path / "model", *words)
+    outcome = command("export", folder, tmp_path / "model.safetensors", *words)
     assert outcome.code == 2 and message in " ".join(outcome.err.split())
-    assert not (tmp_path / "model").exists()
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.pt", "model"])
+def test_file_is_what_its_ending_says_or_is_refused(name, finished, tmp_path, command):
+    outcome = command("export", finished("mib"), tmp_path / name)
+    assert outcome.code == 2 and ".safetensors" in outcome.err and not (tmp_path / name).exists()
+
+
+GATED = """
+from dataclasses import dataclass
+from torch import nn
+from segue.losses import cross_entropy
+from segue.methods.base import About, Method
+from segue.models.fusion import FUSIONS
+
+@dataclass(frozen=True)
+class Config:
+    left_out: bool = False
+
+class Gate(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.gate = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, z, old_z=None):
+        return z * self.gate(z).sigmoid()
+{described}
+class Gated(Method):
+    Config = Config
+    about = About("gated", "a test", 2020)
+
+    def __init__(self, config, model):
+        super().__init__(config, model)
+        model.fusion = Gate(model.backbone.channels[-1])
+
+    def losses(self, batch):
+        return {{"ce": cross_entropy(self.model(batch.images).logits, batch.labels)}}
+
+    def deployed(self):
+        model = super().deployed()
+        if self.config.left_out:
+            model.fusion = None
+        return model
+
+METHOD = Gated
+"""
+DESCRIBED = """
+    def spec(self):
+        return {"channels": self.gate.in_channels}
+
+    @classmethod
+    def from_spec(cls, channels, spec):
+        return cls(spec["channels"])
+
+FUSIONS["gate"] = Gate
+
+"""
+
+
+@pytest.mark.parametrize("way", ["described", "left out", "neither"])
+def test_fusion_layer_of_ones_own_is_exported_or_the_user_is_told_how(way, tmp_path, command, monkeypatch):
+    monkeypatch.setattr("segue.models.segmenter.FUSIONS", {**FUSIONS})  # what the file adds is undone
+    monkeypatch.setattr("segue.models.fusion.FUSIONS", segmenter.FUSIONS)
+    method, target = tmp_path / "gated.py", tmp_path / "model.safetensors"
+    method.write_text(GATED.format(described=DESCRIBED if way == "described" else ""))
+    words = [f"method.params.left_out={way == 'left out'}".lower(), "train.epochs=1", "train.epochs_next=1"]
+    quiet_run(recipe(str(method), *words), tmp_path / "run")
+    outcome = command("export", tmp_path / "run", target)
+    if way == "neither":
+        assert outcome.code == 2 and "spec()" in outcome.err and "FUSIONS['gate'] = Gate" in outcome.err
+        assert not target.exists()
+        return
+    assert (outcome.code, outcome.err) == (0, "")
+    model, *_ = load_model(target)
+    expected, _ = restore_deployed(tmp_path / "run")
+    images = torch.randint(0, 256, (1, 3, 32, 32), dtype=torch.uint8)
+    ours, theirs = (network.double()(images).logits for network in (model, expected))
+    assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
+    if way == "described":
+        del segmenter.FUSIONS["gate"]  # as in a process that has not seen the file
+        with pytest.raises(UserError, match=r"There is no fusion layer 'gate'.*is imported"):
+            load_model(target)

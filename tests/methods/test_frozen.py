@@ -231,8 +231,8 @@ def test_deployed_ssul_is_written_and_read(tmp_path: Path) -> None:
     model, images = made.method.deployed(), made.bench.batch(made.step, 0).images
     names = made.bench.scenario.channel_names(made.step)
     save_model(model, names, tmp_path / "model.safetensors")
-    again, classes = load_model(tmp_path / "model.safetensors")
-    assert classes == names and type(again.classifier) is type(model.classifier)
+    again, header = load_model(tmp_path / "model.safetensors")
+    assert header.classes == names and type(again.classifier) is type(model.classifier)
     with torch.no_grad():
         torch.testing.assert_close(again(images).logits, model(images).logits)
         torch.testing.assert_close(

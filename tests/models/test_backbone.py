@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from segue.core.backbones import SHORT_LIST
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError
-from segue.models.backbone import SHORT_LIST, build_backbone, read_state
+from segue.models.backbone import build_backbone, read_state
 
 State = dict[str, Tensor]
 SUFFIXES = [".safetensors", ".pth"]

@@ -14,6 +14,7 @@ from short_runs import SHORT
 from segue.core.manifest import manifest_hash
 from segue.data import index
 from segue.plan import checkup
+from segue.plan.contact_sheet import spread_order, spread_over_classes
 
 SMALL = (
     "model.backbone=tiny",
@@ -49,7 +50,8 @@ def damage(folder: Path) -> None:
 
 def test_good_data(segue, folder) -> None:
     code, text, err = segue("data", "check", *words(folder))
-    assert (code, err) == (0, "Timing an iteration ...\n")
+    assert (code, err.splitlines()[0]) == (0, "Timing an iteration ...")
+    assert err.splitlines()[1].startswith("Next: segue train caf --on folder --split 1-1 data.root=")
     assert text.endswith("Ready to train.\n")
     rows = [re.findall(r"[\d.]+", line) for line in text.splitlines()]
     assert ["0", "1", "24", "3", "41.7", "41.7", "0.0", "16.7", "0.0"] in rows  # 1/2 or 1/3 of each image
@@ -303,3 +305,104 @@ def test_sheet_of_tests_shows_old_classes_too(segue, folder, tmp_path) -> None:
     sheet = tmp_path / "sheet.html"
     code, _, err = segue("data", "show", *words(folder), "--part", "test", "--step", "1", "--out", sheet)
     assert code == 0 and "7 of 7 test images" in sheet.read_text(encoding="utf-8"), err
+
+
+def test_a_recipe_says_what_to_look_at(segue, folder, tmp_path) -> None:
+    recipe = tmp_path / "my.yaml"
+    model = "model: {backbone: tiny, head: tiny, output_stride: 8}\ntrain: {crop: 16, workers: 0}\n"
+    recipe.write_text(f"scenario: {{dataset: folder, split: 1-1}}\ndata: {{root: {folder}}}\n{model}")
+    code, text, err = segue("data", "check", recipe)
+    assert code == 0 and "An epoch of fine-tuning" in text, err
+    assert any(re.findall(r"[\d.]+", line)[:4] == ["1", "1", "12", "3"] for line in text.splitlines())
+    assert f"Next: segue train {recipe}" in err
+    code, text, _ = segue("data", "check", recipe, "method.name=mib", "--split", "cat/dog")
+    assert code == 0 and "An epoch of mib" in text
+    sheet = tmp_path / "sheet.html"
+    assert segue("data", "show", recipe, "--step", "1", "--out", sheet)[0] == 0 and sheet.is_file()
+    run = tmp_path / "run"
+    run.mkdir()
+    code, stored, _ = segue("show", recipe, "method.name=mib")
+    (run / "recipe.yaml").write_text(stored)
+    assert segue("data", "check", run)[0] == 0
+    assert segue("data", "check", run, "--on", "folder")[0] == 2
+    code, _, err = segue("data", "check", run, recipe)
+    assert code == 2 and "both name a recipe" in err
+
+
+@pytest.fixture
+def three_lists(folder) -> Path:
+    """train, val and test; the last is not what runs test on."""
+    for i in range(5):
+        write_pair(folder / f"images/test/t{i}.png", folder / f"masks/test/t{i}.png", [0, 1, 2])
+    return folder
+
+
+def test_a_third_list_is_looked_at(segue, three_lists) -> None:
+    code, text, _ = segue("data", "check", *words(three_lists))
+    assert code == 0 and "mask of no image" not in text and text.endswith("Ready to train.\n")
+    assert "5 unused test images: all 24 x 18 pixels." in text and "add data.test=test" in text
+    (three_lists / "masks/test/t0.png").unlink()
+    write_pair(three_lists / "unused.png", three_lists / "masks/test/orphan.png", [1])
+    code, text, _ = segue("data", "check", *words(three_lists))
+    assert code == 0, "no run reads it"
+    assert "warning: 1 unused test image that cannot be used: missing" in text
+    assert "1 mask of no image of any list" in text
+    code, _, _ = segue("data", "check", *words(three_lists, "data.test=test"))
+    assert code == 1
+
+
+def test_a_list_of_all_is_no_third_one(segue, folder) -> None:
+    train, val = [f"train/i{i}" for i in range(24)], [f"val/v{i}" for i in range(3)]
+    for name, keys in {"train": train, "val": val, "trainval": train + val}.items():
+        (folder / f"{name}.txt").write_text("\n".join(keys))
+    code, text, _ = segue("data", "check", *words(folder))
+    assert code == 0 and "unused" not in text and "not used" not in text
+    (folder / "test.txt").write_text("train/i0\nnowhere/x\n")
+    code, text, _ = segue("data", "check", *words(folder))
+    assert code == 0 and "1 image that both train and test" in text
+
+
+def test_test_images_without_masks_are_no_trouble(segue, folder) -> None:
+    (folder / "images/test").mkdir()
+    (folder / "images/test/t0.png").write_bytes((folder / "images/val/v0.png").read_bytes())
+    code, text, _ = segue("data", "check", *words(folder))
+    assert code == 0 and "The part 'test' is not used, and cannot be" in text
+
+
+def test_parts_are_called_as_their_lists(segue, three_lists, tmp_path) -> None:
+    sheet = tmp_path / "sheet.html"
+
+    def shown(part: str) -> str:
+        code, _, err = segue("data", "show", *words(three_lists), "--part", part, "--out", sheet)
+        assert code == 0, err
+        return sheet.read_text(encoding="utf-8")
+
+    assert "3 of 3 test images" in shown("val") and "5 of 5 test images" in shown("test")
+    assert "12 of 24 train images" in shown("train")
+    code, _, err = segue("data", "show", *words(three_lists), "--part", "vall")
+    assert code == 2 and "Did you mean 'val'?" in err
+
+
+def test_sheets_sample_all_over_the_set() -> None:
+    assert spread_order(6).tolist() == [0, 4, 2, 1, 5, 3]
+    assert [sorted(spread_order(n).tolist()) for n in range(5)] == [list(range(n)) for n in range(5)]
+    present = np.zeros((100, 256), dtype=bool)
+    present[:, 1] = present[50:, 2] = True
+    chosen = spread_over_classes([1, 2], present, np.arange(100), 8)
+    assert len(set(chosen)) == 8 and min(chosen) < 10 and max(chosen) > 85
+    assert chosen == spread_over_classes([1, 2], present, np.arange(100), 8)
+
+
+def test_json_is_all_there_is_on_stdout(segue, folder) -> None:
+    damage(folder)
+    page = folder / "check.html"
+    code, text, _ = segue("data", "check", *words(folder), "--json", "--page", page)
+    found = json.loads(text)
+    assert page.is_file()
+    assert code == 1 and not found["ready"] and found["bad"] == 5
+    assert found["diagnosis"]["images"] == {"train": 20, "test": 2}
+    assert {finding["level"] for finding in found["diagnosis"]["findings"]} == {"error", "warning"}
+
+
+def test_quiet_is_the_verdict(segue, folder) -> None:
+    assert segue("data", "check", *words(folder), "--quiet") == (0, "Ready to train.\n", "")

@@ -1,8 +1,9 @@
 """The command line: a verb is a file of this folder.
 
-`train.py` is `segue train`, `data/check.py` is `segue data check`; each has a function `command`.
-`options.py` is what verbs share. Verbs import what is slow inside their function, so that help and typing
-errors are quick. What a user can mend ends with a clear message and exit code 2.
+`train.py` is `segue train`, `data/check.py` is `segue data check`; each has a function `command`, and says
+where it stands in the help: `STORY` and `PLACE`. `options.py` is what verbs share. Verbs import what is slow
+inside their function, so that help and typing errors are quick. What a user can mend ends with a clear
+message and exit code 2.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from types import ModuleType
 from typing import Annotated, NoReturn
 
 import typer
+import typer.core
 from rich.console import Console
 
 import segue
+from segue.cli._stories import COMMANDS, print_stories
 from segue.core.errors import UserError
 from segue.core.launch import end_with_torchrun, this_launch
 
@@ -27,30 +30,48 @@ STOPPED = 130
 GRACE_SECONDS = 1.0
 """head start of the first process: torchrun ends the others after it, so that what all say is said once"""
 
+ABOUT = "Segue teaches a segmentation model new classes, without the old images and without forgetting."
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+PLACES: dict[tuple[str | None, str], tuple[int, int, str]] = {}
+"""where a verb stands in the help of its group: by story, then as its file says"""
+
+
+class Verbs(typer.core.TyperGroup):
+    """Verbs and groups of verbs in the order of their stories."""
+
+    def list_commands(self, context: typer.Context) -> list[str]:
+        return sorted(super().list_commands(context), key=lambda name: PLACES[self.name, name])
+
+
 app = typer.Typer(
     name="segue",
-    help="Teach a segmentation model new classes without the old images and without forgetting.",
-    epilog="Start with: segue demo. Then: segue train caf --on voc --split 15-5 data.root=FOLDER",
-    no_args_is_help=True,
+    cls=Verbs,
+    help=ABOUT,
+    epilog="Exit codes: 0 done, 1 the answer is no (check, data check) or a run failed, 2 the command is"
+    " wrong, 130 stopped by Ctrl-C.",
     pretty_exceptions_enable=False,
-    add_completion=False,
     rich_markup_mode="rich",
+    context_settings=HELP_OPTIONS,
 )
 
 
 def _add_verbs(group: typer.Typer, package: ModuleType) -> None:
     """Every module of a folder is a verb, and every folder in it a group of verbs."""
     for found in pkgutil.iter_modules(package.__path__):
-        if found.name == "options":
+        if found.name == "options" or found.name.startswith("_"):
             continue
         module = importlib.import_module(f"{package.__name__}.{found.name}")
         name = found.name.rstrip("_")  # `import` is a word of Python: its file is import_.py
+        story, place = getattr(module, "STORY", None), getattr(module, "PLACE", 0)
+        PLACES[group.info.name, name] = [*COMMANDS, None].index(story), place, name
         if found.ispkg:
-            verbs = typer.Typer(help=module.__doc__, no_args_is_help=True, rich_markup_mode="rich")
+            verbs = typer.Typer(
+                name=name, cls=Verbs, help=module.__doc__, no_args_is_help=True, rich_markup_mode="rich"
+            )
             _add_verbs(verbs, module)
-            group.add_typer(verbs, name=name)
+            group.add_typer(verbs, rich_help_panel=story)
         else:
-            group.command(name)(module.command)
+            group.command(name, rich_help_panel=story)(module.command)
 
 
 _add_verbs(app, sys.modules[__name__])
@@ -62,14 +83,16 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def options(
     context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    if this_launch().size > 1 and context.invoked_subcommand != "train":
+    if context.invoked_subcommand is None:
+        print_stories(ABOUT)
+    elif this_launch().size > 1 and context.invoked_subcommand != "train":
         raise UserError(
             f"Several processes can train, but not {context.invoked_subcommand}: leave out torchrun."
         )
@@ -106,7 +129,7 @@ def main() -> None:
         if this_launch().size > 1:  # every step PyTorch remarks in each process that all parameters were used
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         end_with_torchrun()
-        app()
+        app(prog_name="segue")
     except SystemExit as stop:
         if stop.code == STOPPED:  # by Ctrl-C, outside of training
             _stopped("Stopped. The same command starts again, or goes on if it can.")

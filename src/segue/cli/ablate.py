@@ -7,25 +7,31 @@ from typing import Annotated
 
 import typer
 
+from segue.cli._stories import STUDY
+from segue.cli._tell import print_json, sheet_document, study_console, tell_report
 from segue.cli.options import (
     ON,
     Device,
+    Json,
     ModeOption,
     Page,
+    Quiet,
     Seeds,
     SplitOption,
     out_option,
     recipe_and_words,
 )
 
+STORY, PLACE = STUDY, 3
+
 
 def command(
     tables: Annotated[
         list[str],
         typer.Argument(
-            metavar="TABLE... [RECIPE] [KEY=VALUE]",
-            help="table3, table5, table6, table7, figure6-kd, figure6-ad, variants, layers; all. Then a"
-            " recipe (my.yaml) and settings for all rows.",
+            metavar="TABLE|RECIPE|KEY=VALUE",
+            help="table3, table5, table6, table7, figure6-kd, figure6-ad, variants, layers; or all."
+            " A recipe (my.yaml) and settings for all rows may follow.",
         ),
     ],
     on: Annotated[str, ON],
@@ -35,20 +41,26 @@ def command(
     out: Annotated[Path, out_option("Folder for the runs.")] = Path("runs/ablations"),
     page: Page = None,
     device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
-    """Run the rows of the paper's ablation tables, the paper's numbers beside ours.
+    """Run the ablation tables of the CAF paper, its numbers beside ours.
 
     segue ablate table3 --on scenes --seeds 3
 
     segue ablate table3 my.yaml --on voc data.root=FOLDER
 
-    Rows that are done are not run again. A recipe and KEY=VALUE settings may follow the tables.
-
-    Without --split and --mode: the paper's on voc, 5-2 overlapped on scenes.
+    Rows that are done are not run again.
+    Without --split and --mode: those of the paper on voc, 5-2 overlapped on scenes.
     """
+    from segue.report.ablation import ablation_sheet
     from segue.studies.ablate import ablate
 
     recipe, said = recipe_and_words(tables)
     words = [word for word in said if "=" in word]
     names = [word for word in said if "=" not in word]
-    ablate(names, on, split, mode, words, seeds, out, page, device, recipe=recipe)
+    console = study_console(quiet, as_json)
+    done = ablate(names, on, split, mode, words, seeds, out, page, device, console, recipe, quiet)
+    if as_json:
+        print_json([sheet_document(ablation_sheet(each)) for each in done])
+    tell_report((run for each in done for runs in each.runs for run in runs), quiet or as_json)

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from segue.cli.options import (
-    RunFolder,
-    named_path,
-    tell,
-)
+from segue.cli._stories import USE
+from segue.cli._tell import tell
+from segue.cli.options import RunFolder, named_path
+
+STORY, PLACE = USE, 7
 
 
 def command(
@@ -19,7 +19,9 @@ def command(
     out: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL", parser=named_path, help="The file to write, such as model.safetensors."
+            metavar="MODEL",
+            parser=named_path,
+            help="The file to write; its ending says how: model.safetensors.",
         ),
     ],
     step: Annotated[
@@ -27,10 +29,12 @@ def command(
     ] = None,
 ) -> None:
     """Write the model of a run as one file, without what only training needs."""
-    from segue.deploy.model_file import save_model
-    from segue.engine.restore import restore_deployed
+    from segue.deploy.load import load_run
+    from segue.deploy.model import check_export
 
-    model, classes = restore_deployed(folder, step)
-    save_model(model, classes, out)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    tell(f"{out}: {len(classes)} channels, {count:,} parameters")
+    check_export(out)
+    model = load_run(folder, step, device="cpu")
+    model.export(out)
+    count = sum(parameter.numel() for parameter in model.network.parameters())
+    tell(f"{out}: {len(model.classes)} channels, {count:,} parameters")
+    tell(f"In Python: import segue; segue.load({str(out)!r}).predict('photo.jpg').save('mask.png')")

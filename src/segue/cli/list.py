@@ -2,79 +2,117 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from segue.cli._stories import TRY
+from segue.cli._tell import print_json, tell_next
+from segue.cli.options import Json
 from segue.core import plugins
 
+STORY, PLACE = TRY, 2
 COSTS_CAPTION = "time, memory: relative to fine-tuning, by 'make bench' on scenes"
+OTHER_BACKBONES = {"name": "...", "about": "other timm models that give feature maps (NCHW)"}
+NEXT = {
+    "methods": "train caf --on scenes --split 5-2",
+    "datasets": "data check --on scenes",
+    "backbones": "plan caf --on voc --split 15-5 model.backbone=resnet50",
+    "recipes": "show scenes-caf.yaml --explain",
+}
+TITLES = {
+    "datasets": ("data set", "what it is"),
+    "backbones": ("backbone", "what it is"),
+    "recipes": ("recipe", "command"),
+}
+Rows = list[dict[str, Any]]
 
 
-def methods() -> RenderableType:
-    """Each method with its paper, what it keeps between steps, and what it costs (a dash: not measured)."""
+def method_rows() -> Rows:
+    """Each method with its paper, what it keeps between steps, and what it costs (None: not measured)."""
     from segue.core.costs import read_costs
     from segue.core.declaration import keeps
 
-    costs, table = read_costs().methods, Table(box=None, pad_edge=False)
+    costs, rows = read_costs().methods, []
+    for name in plugins.names("method"):
+        method, cost = plugins.declared(name), costs.get(name)
+        about = method.about
+        row = {"name": name, "title": about.title, "paper": about.paper, "year": about.year}
+        figures = (None, None) if cost is None else (cost.time, cost.memory)
+        rows.append({**row, "keeps": keeps(method), "time": figures[0], "memory": figures[1]})
+    return rows
+
+
+def dataset_rows() -> Rows:
+    return [{"name": name, "about": plugins.find("dataset", name).about} for name in plugins.names("dataset")]
+
+
+def backbone_rows() -> Rows:
+    from segue.core.backbones import SHORT_LIST
+
+    return [{"name": name, "about": about} for name, about in SHORT_LIST.items()]
+
+
+def recipe_rows() -> Rows:
+    from segue.engine.recipe import recipe_folder
+
+    paths = sorted(recipe_folder().glob("*.yaml"))
+    commands = (path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ") for path in paths)
+    return [{"name": path.name, "command": command} for path, command in zip(paths, commands, strict=True)]
+
+
+LISTINGS: dict[str, Callable[[], Rows]] = {
+    "methods": method_rows,
+    "datasets": dataset_rows,
+    "backbones": backbone_rows,
+    "recipes": recipe_rows,
+}
+
+
+def methods_table(rows: Rows) -> RenderableType:
+    """A dash: not measured."""
+    table = Table(box=None, pad_edge=False)
     for title in ("method", "what it is"):
         table.add_column(title, no_wrap=True)
     table.add_column("keeps between steps")
     for title in ("time", "memory"):
         table.add_column(title, justify="right", no_wrap=True)
-    for name in plugins.names("method"):
-        method, cost = plugins.declared(name), costs.get(name)
-        about = method.about
-        figures = (f"{cost.time:.2f}", f"{cost.memory:.2f}") if cost is not None else ("-", "-")
-        paper = Text.assemble(about.title, (f"\n{about.paper} {about.year}", "dim"))
-        table.add_row(name, paper, keeps(method), *figures)
+    for row in rows:
+        figures = ("-" if row[name] is None else f"{row[name]:.2f}" for name in ("time", "memory"))
+        paper = Text.assemble(row["title"], (f"\n{row['paper']} {row['year']}", "dim"))
+        table.add_row(row["name"], paper, row["keeps"], *figures)
     return Group(table, Text(COSTS_CAPTION, style="dim"))
 
 
-def datasets() -> RenderableType:
-    table = _table("data set", "what it is")
-    for name in plugins.names("dataset"):
-        table.add_row(name, plugins.find("dataset", name).about)
-    return table
-
-
-def backbones() -> RenderableType:
-    from segue.models.backbone import SHORT_LIST
-
-    table = _table("backbone", "what it is")
-    for name, about in SHORT_LIST.items():
-        table.add_row(name, about)
-    table.add_row("...", "other timm models that give feature maps (NCHW)")
-    return table
-
-
-def recipes() -> RenderableType:
-    from segue.engine.recipe import recipe_folder
-
-    table = _table("recipe", "command")
-    for path in sorted(recipe_folder().glob("*.yaml")):
-        table.add_row(path.name, path.read_text(encoding="utf-8").splitlines()[0].lstrip("# "))
-    return table
-
-
-LISTINGS = {"methods": methods, "datasets": datasets, "backbones": backbones, "recipes": recipes}
-
-
-def _table(*titles: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for title in titles:
-        table.add_column(title)
+def plain_table(rows: Rows, titles: Sequence[str]) -> Table:
+    table = Table(*titles, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(value) for value in row.values()))
     return table
 
 
 def command(
     what: Annotated[
         Literal["methods", "datasets", "backbones", "recipes"],
-        typer.Argument(metavar="WHAT", help="methods, datasets, backbones or recipes."),
-    ],
+        typer.Argument(metavar="WHAT", help="What to list."),
+    ] = "methods",
+    as_json: Json = False,
 ) -> None:
-    """List methods, data sets, backbones or recipes."""
-    Console().print(LISTINGS[what]())
+    """List methods, data sets, backbones or recipes.
+
+    segue list datasets
+    """
+    rows = LISTINGS[what]()
+    if as_json:
+        print_json(rows)
+        return
+    if what == "methods":
+        Console().print(methods_table(rows))
+    else:
+        others = [OTHER_BACKBONES] if what == "backbones" else []
+        Console().print(plain_table([*rows, *others], TITLES[what]))
+    tell_next(NEXT[what])

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from segue.cli._stories import USE
+from segue.cli._tell import as_typed, print_json, tell, tell_next
 from segue.cli.options import (
+    Json,
     Manifest,
     ModeOption,
     On,
+    Quiet,
     SplitOption,
     Target,
     Words,
     resolve_target,
-    tell,
     with_manifest,
 )
+
+if TYPE_CHECKING:
+    from segue.plan.gpus import Gpu
+    from segue.plan.needs import Plan
+
+STORY, PLACE = USE, 3
 
 
 def command(
@@ -29,17 +39,23 @@ def command(
     manifest: Manifest = None,
     gpu: Annotated[
         str | None,
-        typer.Option("--gpu", metavar="NAME", help="Such as t4, v100, rtx3090, a100; else several."),
+        typer.Option("--gpu", metavar="NAME", help="One GPU: t4, v100, rtx3090, a100, ...; else several."),
     ] = None,
-    processes: Annotated[int, typer.Option("--processes", min=1, help="GPUs that share every batch.")] = 1,
+    processes: Annotated[
+        int, typer.Option("--processes", metavar="N", min=1, help="Ranks that share the global batch.")
+    ] = 1,
     images: Annotated[
-        int | None, typer.Option("--images", min=2, help="Training images, where the data is not at hand.")
+        int | None,
+        typer.Option("--images", metavar="N", min=2, help="Training images, if the data is not here."),
     ] = None,
     utilisation: Annotated[
-        float, typer.Option("--utilisation", min=0.01, max=1, help="Share of the GPU's peak that is reached.")
+        float,
+        typer.Option("--utilisation", metavar="SHARE", min=0.01, max=1, help="Share of the GPU's peak."),
     ] = 0.3,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
-    """Say what a run will need: parameters, FLOPs, memory, disk, and hours on a GPU.
+    """Estimate what a run needs: parameters, FLOPs, memory, disk, hours on a GPU.
 
     segue plan caf --on ade20k --split 100-10 --gpu a100
 
@@ -47,14 +63,30 @@ def command(
     """
     from segue.core.progress import Display
     from segue.plan.gpus import GPUS, find_gpu
-    from segue.plan.plan import make_plan
-    from segue.plan.tables import plan_notes, plan_tables
 
     gpus = [find_gpu(gpu)] if gpu is not None else list(GPUS.values())
-    config, _ = resolve_target(target, on, split, mode, None, with_manifest(words, manifest))
-    made = make_plan(config, processes, images, Display())
+    said = with_manifest(words, manifest)
+    config, _ = resolve_target(target, on, split, mode, None, said)
+
+    from segue.plan.plan import make_plan  # torch: not before the recipe is known to be sound
+    from segue.plan.tables import plan_notes, plan_tables
+
+    made = make_plan(config, processes, images, Display(quiet=quiet))
+    if as_json:
+        print_json(_document(made, gpus, utilisation))
+        return
     console = Console()
     for table in plan_tables(made, gpus, utilisation):
         console.print(table)
     for note in plan_notes(made, gpus, utilisation):
-        tell(note)
+        if not quiet:
+            tell(note)
+    tell_next(f"train {as_typed(target, on, split, mode, said)}", silent=quiet)
+
+
+def _document(made: Plan, gpus: Sequence[Gpu], utilisation: float) -> dict[str, Any]:
+    """Sizes in bytes."""
+    from segue.plan.tables import total_hours
+
+    fits = {gpu.name: {"hours": total_hours(made, gpu, utilisation), "fits": made.fits(gpu)} for gpu in gpus}
+    return {"plan": made, "flops": made.flops, "peak": made.peak(), "disk": made.disk, "gpus": fits}

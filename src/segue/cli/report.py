@@ -7,27 +7,42 @@ from typing import Annotated
 
 import typer
 
-from segue.cli.options import (
-    out_option,
-    print_tables,
-    tell,
-)
+from segue.cli._stories import USE
+from segue.cli._tell import print_tables, quote, tell, tell_next
+from segue.cli.options import Json, Quiet, out_option
 from segue.core.errors import UserError
+
+STORY, PLACE = USE, 6
 
 
 def command(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders to compare.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],
     out: Annotated[
-        Path, out_option("File to write: .html, .md, .csv, .json; curves alone: .pdf, .svg, .png.")
+        Path, out_option("File to write: .html, .md, .csv, .json; curves alone: .pdf, .svg, .png.", "FILE")
     ] = Path("report.html"),
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
-    """Compare runs: tables here, and one self-contained HTML page with curves and pictures."""
+    """Show one run or compare several: tables, and a page with curves and pictures.
+
+    segue report runs/caf-voc-15-5-overlapped-s42 --out caf.html
+
+    segue report runs/compare/scenes-5-2-overlapped/*
+
+    The page is one self-contained file.
+    With --json no page is written.
+    """
     from segue.core.records import read_run
     from segue.report import write_report
+    from segue.report.files import json_document
 
     runs = [read_run(folder) for folder in folders]
     if empty := [run.name for run in runs if not run.steps]:
         raise UserError(f"{empty[0]} has no finished step yet.")
+    if as_json:
+        print(json_document(runs), end="")
+        return
     written = write_report(runs, out)
     print_tables(runs)
     tell(f"Report: {written}")
+    tell_next(f"export {quote(folders[0])} model.safetensors", "the trained model as a file", silent=quiet)

@@ -7,21 +7,25 @@ from typing import Annotated
 
 import typer
 
+from segue.cli._stories import USE
+from segue.cli._tell import print_tables, quote, tell, tell_next
 from segue.cli.options import (
     Device,
     Manifest,
     ModeOption,
     On,
+    Quiet,
     Seed,
     SplitOption,
     Target,
     Words,
+    flag,
     out_option,
-    print_tables,
     resolve_target,
-    tell,
     with_manifest,
 )
+
+STORY, PLACE = USE, 4
 
 
 def command(
@@ -34,25 +38,25 @@ def command(
     seed: Seed = None,
     out: Annotated[
         Path | None,
-        out_option("Run folder; runs/METHOD-DATASET-SPLIT-MODE-SEED if not given."),
+        out_option("Run folder; by default below runs/, named after the recipe."),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where a run with this recipe stopped.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Delete an earlier run in that folder.")
-    ] = False,
+    resume: Annotated[bool, flag("--resume", help="Continue a run of this recipe that was stopped.")] = False,
+    overwrite: Annotated[bool, flag("--overwrite", help="Delete an earlier run in that folder.")] = False,
     start: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="RUN", help="A run whose step 0 is the same: it is not trained again."
+            "--from", metavar="RUN", help="A run with the same step 0, which is then not trained again."
         ),
     ] = None,
     device: Device = "auto",
+    quiet: Quiet = False,
 ) -> None:
-    """Train and test every step of a scenario.
+    """Train a model step by step, and test it after each step.
 
     segue train caf --on voc --split 15-5 --mode overlapped data.root=FOLDER
+
+    Everything else is a setting: KEY=VALUE.
+    'segue show METHOD --on DATASET --split SPLIT --explain' lists every key with meaning, range and default.
     """
     config, folder = resolve_target(target, on, split, mode, seed, with_manifest(words, manifest))
 
@@ -61,7 +65,8 @@ def command(
     from segue.engine.run import run  # torch: not before the recipe is known to be sound
 
     folder = out or folder or default_folder(config)
-    record = run(config, folder, resume, overwrite, device, Display(), start)
+    record = run(config, folder, resume, overwrite, device, Display(quiet=quiet), start)
     if record is not None:
         print_tables([record])
-        tell(f"Records: {folder}/steps. Page: segue report {folder}")
+        tell(f"Run folder: {folder}")
+        tell_next(f"report {quote(folder)}", "curves and pictures", silent=quiet)

@@ -7,16 +7,28 @@ from typing import Annotated
 
 import typer
 
+from segue.cli._stories import STUDY
+from segue.cli._tell import (
+    print_json,
+    quote,
+    sheet_document,
+    study_console,
+    tell_next,
+)
 from segue.cli.options import (
     ON,
     Device,
+    Json,
     ModeOption,
     Page,
+    Quiet,
     RecipeWords,
     SplitOption,
     out_option,
     recipe_and_words,
 )
+
+STORY, PLACE = STUDY, 2
 
 
 def command(
@@ -27,19 +39,30 @@ def command(
     methods: Annotated[
         str, typer.Option("--methods", metavar="NAMES", help="all that the recipe tunes, or some: mib,caf.")
     ] = "all",
-    out: Annotated[Path, out_option("Folder for runs and choice.")] = Path("runs/tune"),
+    out: Annotated[Path, out_option("Folder for the runs and the choice.")] = Path("runs/tune"),
     page: Page = None,
     device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Choose one weight of each method on held-out training images, with equally many trials for all.
 
     segue tune voc256.yaml --on voc --split 15-1 data.root=FOLDER model.weights=FILE
 
-    The recipe's section 'tune' lists the values. Runs that are done are not run again. What is chosen is
-    written to choice.yaml, as a recipe's section 'methods' has it. Test images play no part.
+    The section 'tune' of the recipe lists the values to try.
+    The choice is written to choice.yaml, in the form of a recipe's section 'methods'.
+    Runs that are done are not run again.
+    Test images are not used.
     """
+    from segue.report.tuning import tuning_sheet
     from segue.studies.tune import tune_methods
 
     names = [name.strip() for name in methods.split(",")]
     recipe, said = recipe_and_words(words)
-    tune_methods(recipe, names, on, split, mode, said, out, page, device)
+    console = study_console(quiet, as_json)
+    table = tune_methods(recipe, names, on, split, mode, said, out, page, device, console, quiet)
+    if as_json:
+        print_json({**sheet_document(tuning_sheet(table)), "choice": table.choice})
+    where = f" --split {quote(split)}" if split else ""
+    why = "with the choice as its section 'methods'"
+    tell_next(f"compare {quote(recipe)} --on {quote(on)}{where}", why, silent=quiet or as_json)

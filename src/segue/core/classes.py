@@ -16,7 +16,14 @@ Colour = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class ClassTable:
-    """The classes of a data set. Background and void are not classes: they are listed apart."""
+    """The classes of a data set. Background and void are not classes: they are listed apart.
+
+    Examples:
+        >>> import segue
+        >>> classes = segue.ClassTable("pets", {1: "cat", 2: "dog"}, background=0, void=(255,))
+        >>> classes.ids, classes.resolve("dog")
+        ((1, 2), 2)
+    """
 
     dataset: str
     names: dict[int, str]

@@ -35,13 +35,15 @@ class ScenarioConfig:
     """Which classes arrive when, and the labelling policies."""
 
     dataset: str
+    """name of a data set, or a data set file (mine.py)"""
     split: str | list[list[str | int]]
-    """B-I, or the classes of each step"""
+    """B-I (B classes first, then I at a time), or the classes of each step"""
     mode: Mode = "overlapped"
+    """rule that gives images to steps, and labels to their old and later classes"""
     void: VoidPolicy = "background"
-    """void pixels in training"""
+    """label of void pixels in training"""
     future: FuturePolicy = "ignore"
-    """pixels of unseen classes in a test"""
+    """label of unseen classes in a test"""
     order: str | list[str | int] | None = None
     """order of arrival: class ids or names, random-SEED, or a name that the data set knows (ade20k: b)"""
     manifest: str | None = None
@@ -55,8 +57,11 @@ class ModelConfig:
     """The network: any timm backbone, or `tiny`."""
 
     backbone: str = "resnet101"
+    """name of a timm model that gives feature maps, or tiny"""
     head: Literal["deeplabv3", "lite", "tiny"] = "deeplabv3"
+    """segmentation head"""
     output_stride: Literal[8, 16, 32] = 16
+    """image pixels per feature, in each direction"""
     stages: Count | None = None
     """stages of the backbone that are used, if not all"""
     weights: str | None = None
@@ -72,6 +77,7 @@ class MethodConfig:
     """The method and its own settings."""
 
     name: str
+    """name of a method, or a method file (mine.py)"""
     params: Any = field(default_factory=dict)
     """settings of the method: its `Config` in a complete recipe"""
 
@@ -81,11 +87,17 @@ class OptimConfig:
     """SGD with a poly schedule per iteration, a fresh optimiser each step."""
 
     lr_first: Positive = 0.01
+    """learning rate of step 0"""
     lr_next: Positive = 0.001
+    """learning rate of incremental steps"""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """momentum of SGD"""
     weight_decay: NonNegative = 1e-4
+    """weight decay of SGD"""
     nesterov: bool = True
+    """Nesterov momentum"""
     poly_power: NonNegative = 0.9
+    """exponent of the poly schedule; 0: a constant learning rate"""
     head_factor: Positive = 1.0
     """learning-rate factor of head and classifier"""
     new_factor: Positive | None = None
@@ -101,24 +113,31 @@ class TrainConfig:
     """The iteration loop."""
 
     epochs: Count = 30
+    """epochs of each step"""
     epochs_next: Count | None = None
     """epochs of incremental steps, if other than `epochs`"""
     batch_size: Annotated[int, Field(ge=2)] = 24
+    """images of the global batch, over all ranks"""
     accumulate: Count = 1
     """parts that a batch is split into, one after the other, to save memory"""
     crop: Annotated[int, Field(ge=16)] = 512
+    """side of the square training crops, in pixels"""
     scale: tuple[Positive, Positive] = (0.5, 2.0)
     """area range of the random crop, relative to the image"""
     norm: Literal["frozen", "batch"] = "frozen"
     """batch norm in incremental steps: running statistics, or those of the batch"""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """number format of activations; bf16 and fp16 are mixed precision"""
     channels_last: bool = True
+    """memory layout with channels last: faster convolutions"""
     checkpointing: bool = False
     """blocks of the backbone are run again on the way back instead of being kept: less memory, more time"""
     compile: bool = False
     """`torch.compile` for backbone and head"""
     workers: Annotated[int, Field(ge=0)] = 2
+    """processes that read images; 0: the training process does"""
     seed: Annotated[int, Field(ge=0)] = 42
+    """seed of all random numbers"""
     log_every: Count = 10
     """iterations per line of log.jsonl"""
     save_seconds: NonNegative = 60.0
@@ -178,7 +197,8 @@ class RunConfig:
 def validate(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     """Check values against a config dataclass; `where` names the section in messages."""
     _check_keys(kind, values, where)
-    for cls in (kind, *(f for f in get_type_hints(kind).values() if dataclasses.is_dataclass(f))):
+    kinds: list[Any] = [kind, *(f for f in get_type_hints(kind).values() if dataclasses.is_dataclass(f))]
+    for cls in kinds:
         cls.__pydantic_config__ = STRICT
     try:
         return TypeAdapter(kind).validate_python(dict(values))

@@ -16,7 +16,13 @@ from segue.core.config import MemoryConfig
 
 @dataclass(frozen=True)
 class About:
-    """What `segue list methods` says of a method."""
+    """What `segue list methods` says of a method.
+
+    Examples:
+        >>> import segue
+        >>> segue.About("Mine", paper="Somebody et al., a conference", year=2025).title
+        'Mine'
+    """
 
     title: str
     paper: str

@@ -76,7 +76,7 @@ class DeferredModule(ModuleType):
         except BaseException:
             sys.modules.pop(self.__name__, None)  # as for any import that fails
             raise
-        self.__class__ = ModuleType
+        self.__class__ = ModuleType  # type: ignore[assignment]  # the base: what waits is done
 
     def declared(self, word: str, base: type) -> type | None:
         """The class that the module exports under a word, reduced to the names that `base` annotates.
@@ -84,7 +84,9 @@ class DeferredModule(ModuleType):
         None if they cannot be had without the rest of the module.
         """
         classes = {each.name: each for each in self._waiting if isinstance(each, ast.ClassDef)}
-        exports = [each.value for each in self._waiting if _assigns(each, {word})]
+        exports = [
+            each.value for each in self._waiting if isinstance(each, ast.Assign) and _assigns(each, {word})
+        ]
         if not exports or not isinstance(exports[-1], ast.Name) or exports[-1].id not in classes:
             return None
         reduced = copy.copy(classes[exports[-1].id])

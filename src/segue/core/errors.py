@@ -7,7 +7,16 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Bad input. The message is for the user; the command line shows it without a traceback."""
+    """Bad input. The message is for the user; the command line shows it without a traceback.
+
+    Examples:
+        >>> import segue
+        >>> try:
+        ...     segue.load("no-such-folder")
+        ... except segue.UserError as error:
+        ...     print(error)
+        There is no model no-such-folder: name a run folder or a model file (NAME.safetensors).
+    """
 
 
 def suggest(word: str, choices: Iterable[str]) -> str:

@@ -30,7 +30,8 @@ def this_launch() -> Launch:
     numbers = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")]
     if "TORCHELASTIC_RUN_ID" not in os.environ or not all(number.isdigit() for number in numbers):
         return Launch()
-    return Launch(*map(int, numbers), by_torchrun=True)
+    rank, size, local_rank = map(int, numbers)
+    return Launch(rank, size, local_rank, by_torchrun=True)
 
 
 def end_with_torchrun() -> None:

@@ -23,12 +23,14 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], where: str = "") -> 
     merged = dict(base)
     for key, value in over.items():
         before = merged.get(key)
-        sections = isinstance(before, Mapping) + isinstance(value, Mapping)
-        if sections == 1 and before is not None and value is not None:
-            if isinstance(before, Mapping):
-                raise UserError(f"'{_dotted(where, key)}' is a section: write '{key}: {{key: value}}'.")
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge(before, value, _dotted(where, key))
+            continue
+        if isinstance(before, Mapping) and value is not None:
+            raise UserError(f"'{_dotted(where, key)}' is a section: write '{key}: {{key: value}}'.")
+        if isinstance(value, Mapping) and before is not None:
             raise UserError(f"'{_dotted(where, key)}' cannot be {before!r} and a section at once.")
-        merged[key] = merge(before, value, _dotted(where, key)) if sections == 2 else value
+        merged[key] = value
     return merged
 
 

@@ -83,10 +83,10 @@ def _import_file(path: Path) -> Any:
         raise UserError(f"There is no file {path}.")
     module_name = f"segue_plugin_{path.stem}"
     content = path.read_bytes()
-    before, module = _files.get(path, (None, None))
-    if content != before:
-        module = _execute_file(path, module_name)
-        _files[path] = content, module
+    stored = _files.get(path)
+    if stored is None or stored[0] != content:
+        stored = _files[path] = content, _execute_file(path, module_name)
+    module = stored[1]
     sys.modules[module_name] = module  # a file of the same name may have come between
     return module
 

@@ -212,7 +212,16 @@ class RunRecord:
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """Read the recipe and the records of the steps that are finished so far."""
+    """Read the recipe and the records of the steps that are finished so far.
+
+    Examples:
+        >>> import segue
+        >>> record = segue.read_run("runs/first")
+        >>> record.method, len(record.steps), record.finished
+        ('caf', 2, True)
+        >>> record.steps[1].matrix.shape  # confusion matrix: rows truth, columns prediction
+        (4, 4)
+    """
     folder = Path(folder)
     recipe = read_yaml(folder / "recipe.yaml") if (folder / "recipe.yaml").is_file() else None
     if recipe is None:

@@ -30,7 +30,14 @@ Split = str | Sequence[Sequence[str | int]]
 
 @dataclass(frozen=True)
 class Step:
-    """One increment: the class ids that arrive and those that are already known (no background)."""
+    """One increment: the class ids that arrive and those that are already known (no background).
+
+    Examples:
+        >>> import segue
+        >>> step = segue.Step(index=1, new=(3,), old=(1, 2))
+        >>> step.seen, step.num_channels, step.first
+        ((1, 2, 3), 4, False)
+    """
 
     index: int
     new: tuple[int, ...]
@@ -56,7 +63,19 @@ class Step:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A sequence of steps over the classes of one data set, with the policies that decide every label."""
+    """A sequence of steps over the classes of one data set, with the policies that decide every label.
+
+    `make_scenario` builds one from a split such as "15-5".
+
+    Examples:
+        >>> import segue
+        >>> classes = segue.ClassTable("pets", {1: "cat", 2: "dog", 3: "bird"})
+        >>> scenario = segue.Scenario(classes, groups=((1, 2), (3,)))
+        >>> [scenario.channel_names(step) for step in scenario]
+        [('background', 'cat', 'dog'), ('background', 'cat', 'dog', 'bird')]
+        >>> scenario.label_table(scenario[1])[[0, 1, 2, 3]].tolist()  # only bird is labelled in step 1
+        [0, 0, 0, 3]
+    """
 
     classes: ClassTable
     groups: tuple[tuple[int, ...], ...]
@@ -132,7 +151,7 @@ class Scenario:
 
     def _by_rule(self, step: Step, present: np.ndarray) -> np.ndarray:
         """Whether each image trains a step, in modes in which one image has nothing to do with another."""
-        chosen = present[:, step.new].any(axis=1)
+        chosen = np.asarray(present[:, step.new].any(axis=1))
         if self.mode in ("disjoint", "sequential"):
             others = [class_id for class_id in self.classes.ids if class_id not in step.seen]
             chosen &= ~present[:, others].any(axis=1)
@@ -173,6 +192,14 @@ def make_scenario(
 
     A data set may have class orders with a name (`orders`), and splits whose images are those of a finer
     split, merged, in mode `divided` (`divided_as`).
+
+    Examples:
+        >>> import segue
+        >>> classes = segue.ClassTable("pets", {1: "cat", 2: "dog", 3: "bird"})
+        >>> segue.make_scenario(classes, "2-1").groups
+        ((1, 2), (3,))
+        >>> segue.make_scenario(classes, "dog/cat,bird").groups
+        ((2,), (1, 3))
     """
     ordered = class_order(classes, order, orders)
     groups = parse_split(classes, split, ordered)

@@ -113,7 +113,7 @@ def upright(image: Image.Image, pixels: np.ndarray) -> np.ndarray:
 
 def raw_mode(image: Image.Image) -> str:
     """How the file stores its pixels, such as "RGB;16B" or "L;4"; known until the image is loaded."""
-    for tile in image.tile:
+    for tile in getattr(image, "tile", ()):  # an image that was made in memory has none
         arguments = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
         for word in arguments[:1]:
             return str(word)

@@ -7,6 +7,7 @@ upper 8 bits; 16-bit grey is scaled. Masks hold ids: grey values or palette indi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from segue.core.classes import ClassTable
+from segue.core.classes import ClassTable, voc_palette
 from segue.core.errors import UserError
 from segue.data.image_files import (
     READ_ERRORS,
@@ -38,9 +39,11 @@ __all__ = [
     "check_mask",
     "check_pair",
     "count_values",
+    "mask_picture",
     "read_grey",
     "read_image",
     "read_mask",
+    "rgb_pixels",
 ]
 
 EIGHT_BIT = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
@@ -75,12 +78,28 @@ class _Look(NamedTuple):
 def read_image(path: Path, bits: int = 16) -> np.ndarray:
     """uint8 RGB, height x width x 3. `bits` is how many of a 16-bit image are used: 12 makes 4095 white."""
     with opened(path) as image:
-        _check_kind(image, path, bits)
-        image.load()
-        if _is_deep_grey(image):
-            return np.repeat(upright(image, _scale(bits)[np.asarray(image)])[..., None], 3, axis=2)
-        image.info.pop("transparency", None)
-        return upright(image, np.asarray(image.convert("RGB")))
+        return rgb_pixels(image, str(path), bits)
+
+
+def rgb_pixels(image: Image.Image, name: str, bits: int = 16) -> np.ndarray:
+    """The pixels of an open image, upright, as `read_image` gives them; `name` stands in messages."""
+    _check_kind(image, name, bits)
+    image.load()
+    if _is_deep_grey(image):
+        return np.repeat(upright(image, _scale(bits)[np.asarray(image)])[..., None], 3, axis=2)
+    opaque = image
+    if "transparency" in image.info:
+        opaque = image.copy()  # the caller's stays as it is
+        del opaque.info["transparency"]
+    return upright(image, np.asarray(opaque.convert("RGB")))
+
+
+def mask_picture(ids: np.ndarray, palette: Sequence[int] | None = None) -> Image.Image:
+    """Ids as a picture with a palette, that of PASCAL VOC unless said. uint16 ids have none: grey values."""
+    picture = Image.fromarray(np.ascontiguousarray(ids))
+    if ids.dtype == np.uint8:
+        picture.putpalette(voc_palette() if palette is None else palette)
+    return picture
 
 
 def check_image(path: Path, bits: int = 16) -> tuple[int, int]:
@@ -103,7 +122,7 @@ def _look(path: Path, bits: int = 16) -> _Look:
         return _Look(*((height, width) if turned else (width, height)), turned, peak)
 
 
-def _check_kind(image: Image.Image, path: Path, bits: int) -> None:
+def _check_kind(image: Image.Image, path: Path | str, bits: int) -> None:
     """Whether an image can become 8-bit RGB without a guess; before it is loaded."""
     if not 8 <= bits <= 16:
         raise UserError(f"An image cannot have {bits} bits: 8 to 16 are possible.")

@@ -41,8 +41,7 @@ def find_part(root: Path, name: str, split: Literal["train", "test"], test_share
     if (root / name).is_dir() and (root / f"{name}annot").is_dir():
         return Part(root / name, root / f"{name}annot", tuple(files_by_key(root / name, IMAGE_SUFFIXES)))
     images, masks = (_only(root, names, what) for what, names in _KINDS.items())
-    places = (root, root / "ImageSets" / "Segmentation")
-    for place in places:
+    for place in _list_places(root):
         if (place / f"{name}.txt").exists():
             return Part(images, masks, read_list(place / f"{name}.txt"))
     if (images / name).is_dir() or (masks / name).is_dir():
@@ -50,7 +49,7 @@ def find_part(root: Path, name: str, split: Literal["train", "test"], test_share
             absent = masks / name if (images / name).is_dir() else images / name
             raise UserError(f"{absent} is missing: the part '{name}' needs images and masks.")
         return Part(images / name, masks / name, tuple(files_by_key(images / name, IMAGE_SUFFIXES)))
-    parts = sorted({part for place in places for part in _lists(place)} | {*_folders(images)})
+    parts = part_names(root)
     if parts or name != USUAL[split]:
         has = f"but it has {', '.join(parts[:8])}" if parts else "nor any other"
         raise UserError(
@@ -59,6 +58,14 @@ def find_part(root: Path, name: str, split: Literal["train", "test"], test_share
         )
     chosen = held_out(tuple(files_by_key(images, IMAGE_SUFFIXES)), test_share, split)
     return Part(images, masks, chosen, guessed=True)
+
+
+def part_names(root: Path) -> list[str]:
+    """The parts that a folder has lists or sub-folders of, whatever they are for."""
+    images = [root / name for name in IMAGE_FOLDERS if (root / name).is_dir()]
+    found = {part for place in _list_places(root) for part in _lists(place)}
+    found |= {part for folder in images for part in _folders(folder)}
+    return sorted(found | {part for part in _folders(root) if (root / f"{part}annot").is_dir()})
 
 
 _KINDS: dict[str, Sequence[str]] = {"images": IMAGE_FOLDERS, "masks": MASK_FOLDERS}
@@ -162,6 +169,10 @@ def _place(key: str) -> float:
         int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()[:4], "big")
         / HASH_STEPS
     )
+
+
+def _list_places(root: Path) -> tuple[Path, Path]:
+    return root, root / "ImageSets" / "Segmentation"
 
 
 def _lists(folder: Path) -> list[str]:

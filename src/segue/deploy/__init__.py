@@ -1,1 +1,1 @@
-"""Models outside their runs."""
+"""Models outside their runs: load, predict, save, export."""

@@ -1,78 +1,96 @@
 """A trained model as one safetensors file: weights, and in its header all that is needed to build it again.
 
-What only training needs (the old branch and the fusion of CAF, the teacher) is not in it.
+What only training needs (the old branch and the fusion of CAF, the teacher) is not in it. A file may come
+from a stranger: loading one runs no code, fetches nothing and opens no other file.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor
 
-from segue.core.config import ModelConfig, validate
+from segue.core.classes import Colour
+from segue.core.config import validate
 from segue.core.errors import UserError
 from segue.core.records import atomic_file
-from segue.models.caf import CafLayer, LayerConfig
-from segue.models.classifier import CLASSIFIERS
+from segue.deploy.prepare import Preparation
 from segue.models.segmenter import Segmenter
 
-FORMAT = "segue-model-1"
+FORMAT, FIRST_FORMAT = "segue-model-2", "segue-model-1"
+Byte = Annotated[int, Field(ge=0, le=255)]
 
 
-def save_model(model: Segmenter, classes: Sequence[str], path: str | Path) -> None:
+@dataclass(frozen=True)
+class Header:
+    """What stands beside the weights."""
+
+    network: dict[str, Any]
+    """`Segmenter.spec()`"""
+    classes: tuple[str, ...]
+    """names of the channels, background first"""
+    images: Preparation
+    """how images come to the network"""
+    colours: tuple[tuple[Byte, Byte, Byte], ...] = ()
+    """red, green and blue of each class; none: colours that can be told apart"""
+
+
+def save_model(
+    network: Segmenter,
+    classes: Sequence[str],
+    path: str | Path,
+    images: Preparation | None = None,
+    colours: Sequence[Colour] = (),
+) -> None:
     """Write a model; `classes` are the names of its channels, background first."""
-    layer = None if model.fusion is None else dataclasses.asdict(model.fusion.config)
-    about = {
-        "model": dataclasses.asdict(dataclasses.replace(model.config, weights=None, pretrained=False)),
-        "layer": layer,
-        "classifier": _kind(model.classifier),
-        "parts": list(model.classifier.sizes),
-        "classes": list(classes),
-    }
-    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    header = Header(network.spec(), tuple(classes), images or Preparation(), tuple(colours))
+    tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     with atomic_file(path) as file:
-        file.write(save(tensors, {"format": FORMAT, "about": json.dumps(about)}))
+        file.write(save(tensors, {"format": FORMAT, "about": json.dumps(dataclasses.asdict(header))}))
 
 
-def load_model(path: str | Path) -> tuple[Segmenter, tuple[str, ...]]:
-    """The model, ready to predict, and the names of its channels."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise UserError(f"{path} is not a readable model file: {error}.") from error
-    if metadata.get("format") != FORMAT:
+def load_model(path: str | Path) -> tuple[Segmenter, Header]:
+    """The network, ready to predict, and what stands beside its weights."""
+    metadata, tensors = _read(path)
+    written = metadata.get("format")
+    if written not in (FORMAT, FIRST_FORMAT):
         raise UserError(f"{path} is not a model of this version ({FORMAT}); write one with 'segue export'.")
     try:
-        about: dict[str, Any] = json.loads(metadata["about"])
-        # whatever a stranger's file says: nothing is fetched, and no other file is opened
-        described = {**about["model"], "weights": None, "pretrained": False}
-        model = Segmenter(validate(ModelConfig, described, "model"))
-        if about["layer"] is not None:
-            model.fusion = CafLayer(
-                model.backbone.channels[-1], validate(LayerConfig, about["layer"], "layer")
-            )
-        model.classifier = CLASSIFIERS[about.get("classifier", "linear")](model.classifier.in_channels)
-        for channels in about["parts"]:
-            model.classifier.grow(channels, balanced=False)
-        model.load_state_dict(tensors, strict=True)
-        classes = tuple(map(str, about["classes"]))
-        if len(classes) != sum(model.classifier.sizes):
-            raise ValueError(f"{len(classes)} names for {sum(model.classifier.sizes)} channels")
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        found = json.loads(metadata["about"])
+        header = validate(Header, found if written == FORMAT else _from_first(found), "")
+        network = Segmenter.from_spec(header.network)
+        network.load_state_dict(tensors, strict=True)
+        if len(header.classes) != (channels := sum(network.classifier.sizes)):
+            raise ValueError(f"{len(header.classes)} names for {channels} channels")
+        if header.colours and len(header.colours) != channels:
+            raise ValueError(f"{len(header.colours)} colours for {channels} channels")
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:
         raise UserError(f"{path} does not describe its own weights: {str(error).splitlines()[0]}") from error
-    return model.eval(), classes
+    return network.eval(), header
 
 
-def _kind(classifier: nn.Module) -> str:
-    for name, kind in CLASSIFIERS.items():
-        if type(classifier) is kind:
-            return name
-    raise UserError(f"A classifier of one's own, {type(classifier).__name__}, cannot be exported.")
+def _read(path: str | Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"{path} is not a readable model file: {error}.") from error
+
+
+def _from_first(header: Mapping[str, Any]) -> dict[str, Any]:
+    """The header of the first format, which knew one fusion layer and nothing of how images were prepared."""
+    layer = header["layer"]
+    network = {
+        "model": header["model"],
+        "fusion": None if layer is None else {"kind": "caf", "config": layer},
+        "classifier": {"kind": header.get("classifier", "linear"), "sizes": header["parts"]},
+    }
+    return {"network": network, "classes": header["classes"], "images": {}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,8 +54,4 @@ def _write(out: Path, document: Mapping[str, Any], remarks: Sequence[str]) -> No
         table.add_row(str(step["step"]), str(len(step["new"])), f"{step['images']:,}", remark)
     console = Console()
     console.print(table)
-    for line in (
-        f"{out}: {document['hash']}",
-        f"Train on it: segue train METHOD --manifest {shlex.quote(str(out))}",
-    ):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{out}: {document['hash']}", markup=False, highlight=False, soft_wrap=True)

@@ -33,7 +33,14 @@ def resolve(
     overrides: Sequence[str] = (),
     file: str | Path | None = None,
 ) -> RunConfig:
-    """The complete, checked recipe of a run."""
+    """The complete, checked recipe of a run.
+
+    Examples:
+        >>> import segue
+        >>> recipe = segue.resolve("mib", "scenes", "5-2", overrides=["train.epochs=3", "train.seed=1"])
+        >>> recipe.scenario.mode, recipe.train.epochs, recipe.model.backbone
+        ('overlapped', 3, 'tiny')
+    """
     words: dict[str, Any] = {
         "method": {"name": method},
         "scenario": {"dataset": dataset, "split": split, "mode": mode},
@@ -111,8 +118,8 @@ def complete(asked: Mapping[str, Any]) -> RunConfig:
     whole = merge(merge(layers, _variant_values(declared, asked)), asked)
     if not _section(whole, "scenario").get("split"):
         raise UserError("Which split? Add --split B-I, such as 15-5: 15 classes first, then 5 at a time.")
-    data = validate(data_kind.Config, _section(whole, "data"), "data")
-    params = validate(declared.Config, _section(_section(whole, "method"), "params"), "method.params")
+    data: Any = validate(data_kind.Config, _section(whole, "data"), "data")
+    params: Any = validate(declared.Config, _section(_section(whole, "method"), "params"), "method.params")
     filled = {**whole, "data": data, "method": {**_section(whole, "method"), "params": params}}
     config = validate(RunConfig, filled, "")
     if reason := data_kind.no_modes.get(config.scenario.mode):

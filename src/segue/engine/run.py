@@ -57,6 +57,14 @@ def run(
 
     With `start`, another run's folder, step 0 is taken from there instead of being trained. Of several
     processes the first alone reads and writes that folder; the others return None.
+
+    Examples:
+        >>> import segue
+        >>> words = ["data.train=20", "data.test=6", "data.size=32", "train.crop=32", "train.epochs=1"]
+        >>> recipe = segue.resolve("finetune", "scenes", "8-1", overrides=words)
+        >>> record = segue.run(recipe, "runs/second")
+        >>> [step.classes[-1] for step in record.steps]
+        ['checked square', 'checked triangle']
     """
     with joined(device) as group:
         display = (display or Display()) if group.first else Display(quiet=True)
@@ -144,6 +152,7 @@ def _run_steps(method: Method, data: Data, site: Site, point: ResumePoint) -> No
             if step.index < point.finished_step:
                 continue
             if step.index == point.finished_step:
+                assert point.finished is not None
                 load_strictly(method, point.finished["method"], site.store.path(step.index))
                 outcome = point.finished["outcome"]
             elif step.first and point.start is not None:

@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from segue.core.classes import voc_palette
 from segue.core.palette import class_colours, hexadecimal
 from segue.core.records import atomic_file, write_json
 from segue.core.scenario import Scenario
 from segue.data.batches import Batch
+from segue.data.images import mask_picture
 from segue.methods.base import Method
 
 TINY = 1e-12
@@ -81,9 +81,7 @@ def overlay(photo: Image.Image, level_hw: np.ndarray) -> Image.Image:
 
 
 def _indexed(labels: torch.Tensor) -> Image.Image:
-    picture = Image.fromarray(labels.to(torch.uint8).numpy()).convert("P")
-    picture.putpalette(voc_palette())
-    return picture
+    return mask_picture(labels.to(torch.uint8).numpy())
 
 
 def _write(folder: Path, name: str, picture: Image.Image, about: PngInfo | None = None) -> None:

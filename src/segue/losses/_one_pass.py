@@ -54,10 +54,15 @@ class Parts:
 class Term(ABC):
     """A pixel loss in the form of (*)."""
 
-    soft: tuple[int, int] | None = None
-    """channels whose targets are the teacher's probabilities"""
-    divisor: float = 1.0
-    """divisor of the loss, beside the number of pixels"""
+    @property
+    def soft(self) -> tuple[int, int] | None:
+        """Channels whose targets are the teacher's probabilities."""
+        return None
+
+    @property
+    def divisor(self) -> float:
+        """Divisor of the loss, beside the number of pixels."""
+        return 1.0
 
     @abstractmethod
     def parts(self, strip: Strip) -> Parts: ...
@@ -68,14 +73,14 @@ class Term(ABC):
 
 
 def softmax_losses(
-    logits_BKhw: Tensor, terms: Sequence[Term], size: tuple[int, int], old_logits_BOhw: Tensor | None = None
+    logits_BKhw: Tensor, terms: Sequence[Term], size: Sequence[int], old_logits_BOhw: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     """The terms' means over pixels; differentiable with respect to the logits."""
     return _losses(logits_BKhw, terms, size, old_logits_BOhw, binary=False)
 
 
 def binary_losses(
-    logits_BKhw: Tensor, terms: Sequence[Term], size: tuple[int, int], old_logits_BOhw: Tensor | None = None
+    logits_BKhw: Tensor, terms: Sequence[Term], size: Sequence[int], old_logits_BOhw: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     """The same for terms whose sums are of softplus, and a teacher whose probabilities are sigmoids."""
     return _losses(logits_BKhw, terms, size, old_logits_BOhw, binary=True)
@@ -84,7 +89,7 @@ def binary_losses(
 def _losses(
     logits_BKhw: Tensor,
     terms: Sequence[Term],
-    size: tuple[int, int],
+    size: Sequence[int],
     old_logits_BOhw: Tensor | None,
     binary: bool,
 ) -> tuple[Tensor, ...]:
@@ -108,7 +113,7 @@ class _OnePass(torch.autograd.Function):
         logits_BKhw: Tensor,
         old_logits_BOhw: Tensor | None,
         terms: tuple[Term, ...],
-        size: tuple[int, int],
+        size: Sequence[int],
         binary: bool,
         wants_gradient: bool,
     ) -> tuple[Tensor, ...]:
@@ -136,7 +141,7 @@ class _Run:
         map_BKhw: Tensor,
         old_BOhw: Tensor | None,
         terms: tuple[Term, ...],
-        size: tuple[int, int],
+        size: Sequence[int],
         binary: bool,
         wants_gradient: bool,
     ) -> None:
@@ -150,7 +155,7 @@ class _Run:
             if old_BOhw is not None:
                 old_BOhw, self.old_bounded = _below_zero(old_BOhw)
         self.map_BKhw, self.old_BOhw, self.binary = map_BKhw, old_BOhw, binary
-        self.cutting = Cutting(*map_BKhw.shape[:2], size, map_BKhw.device)
+        self.cutting = Cutting(len(map_BKhw), map_BKhw.shape[1], size, map_BKhw.device)
         # memory for all strips: fresh pages would cost as much as the work on them
         self.rooms = [map_BKhw.new_empty(self.cutting.elements) for _ in range(2)]
         soft = [i for i, term in enumerate(terms) if term.soft is not None]

@@ -11,7 +11,7 @@ back.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 import torch
@@ -31,7 +31,7 @@ def wide(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def upsample(logits_BKhw: Tensor, size: tuple[int, int]) -> Tensor:
+def upsample(logits_BKhw: Tensor, size: Sequence[int]) -> Tensor:
     """Bilinear, corners not aligned, in float32 at least; all pixels at once."""
     logits = wide(logits_BKhw)
     if logits.shape[-2:] == tuple(size):
@@ -60,7 +60,7 @@ def bilinear_matrix(
 class Resampling:
     """Bilinear resampling of h x w maps to H x W, strip by strip, and its transpose."""
 
-    def __init__(self, source: tuple[int, int], target: tuple[int, int], like: Tensor) -> None:
+    def __init__(self, source: Sequence[int], target: Sequence[int], like: Tensor) -> None:
         (self.rows_Hh, self._first), (self.columns_Ww, _) = (
             bilinear_matrix(a, b, like.dtype, like.device) for a, b in zip(source, target, strict=True)
         )
@@ -105,7 +105,7 @@ class Resampling:
 class Cutting:
     """How B x K x H x W is cut: into groups of images, as many as fit into a strip, and bands of rows."""
 
-    def __init__(self, batch: int, channels: int, size: tuple[int, int], device: torch.device) -> None:
+    def __init__(self, batch: int, channels: int, size: Sequence[int], device: torch.device) -> None:
         elements = STRIP_ELEMENTS if device.type == "cpu" else LARGE_STRIP_ELEMENTS
         height, width = size
         self.batch, self.height = batch, height
@@ -125,7 +125,7 @@ class Cutting:
 
 @torch.no_grad()
 def pixel_answers(
-    logits_BKhw: Tensor, size: tuple[int, int], answer: Callable[[Tensor], tuple[Tensor, ...]]
+    logits_BKhw: Tensor, size: Sequence[int], answer: Callable[[Tensor], tuple[Tensor, ...]]
 ) -> tuple[Tensor, ...]:
     """What a function of each pixel's logits says at full resolution; each part is B x H x W.
 
@@ -133,7 +133,7 @@ def pixel_answers(
     """
     with torch.autocast(logits_BKhw.device.type, enabled=False):
         map_BKhw = wide(logits_BKhw)
-        cutting = Cutting(*map_BKhw.shape[:2], size, map_BKhw.device)
+        cutting = Cutting(len(map_BKhw), map_BKhw.shape[1], size, map_BKhw.device)
         resampling = Resampling(map_BKhw.shape[-2:], size, map_BKhw)
         images = []
         for group in cutting.groups():

@@ -35,7 +35,9 @@ class Tensors(nn.Module):
         return self._key(name) in self._buffers
 
     def __getitem__(self, name: str) -> Tensor:
-        return self._buffers[self._key(name)]
+        value = self._buffers[self._key(name)]
+        assert value is not None
+        return value
 
     def __setitem__(self, name: str, value: Tensor) -> None:
         self.register_buffer(self._key(name), value.detach())
@@ -108,10 +110,10 @@ class Fisher(Importance):
     @torch.no_grad()
     def update(self, parameters: Parameters) -> None:
         finite = _all_finite(parameters)
-        for name, value in _with_gradient(parameters):
+        for name, _, gradient in _with_gradient(parameters):
             fisher = self.fisher[name]
             # half precision may overflow: the optimiser skips such an iteration, and so does this
-            fisher.lerp_(torch.where(finite, value.grad.square(), fisher), self.alpha)
+            fisher.lerp_(torch.where(finite, gradient.square(), fisher), self.alpha)
 
     def normalised(self, name: str) -> Tensor:
         return min_max(self.fisher[name])
@@ -135,8 +137,8 @@ class PathIntegral(Importance):
     @torch.no_grad()
     def update(self, parameters: Parameters) -> None:
         finite = _all_finite(parameters)
-        for name, value in _with_gradient(parameters):
-            gain = value.grad * (self.previous[name] - value)
+        for name, value, gradient in _with_gradient(parameters):
+            gain = gradient * (self.previous[name] - value)
             self.gain[name].add_(torch.where(finite, gain, 0.0))
             self.previous[name].copy_(torch.where(finite, value, self.previous[name]))
 
@@ -171,10 +173,10 @@ class RiemannianWalk(Importance):
     def update(self, parameters: Parameters) -> None:
         if self.iteration % self.every == 0:
             finite = _all_finite(parameters)
-            for name, value in _with_gradient(parameters):
+            for name, value, gradient in _with_gradient(parameters):
                 moved = self.previous[name] - value
                 energy = 0.5 * self.information.fisher[name] * moved.square() + WALK_EPS
-                self.gain[name].add_(torch.where(finite, value.grad * moved / energy, 0.0))
+                self.gain[name].add_(torch.where(finite, gradient * moved / energy, 0.0))
                 self.previous[name].copy_(torch.where(finite, value, self.previous[name]))
         self.information.update(parameters)
         self.iteration += 1
@@ -197,11 +199,12 @@ class RiemannianWalk(Importance):
         self.iteration = int(state)
 
 
-def _with_gradient(parameters: Parameters) -> list[tuple[str, Tensor]]:
-    return [(name, value) for name, value in parameters.items() if value.grad is not None]
+def _with_gradient(parameters: Parameters) -> list[tuple[str, Tensor, Tensor]]:
+    """Name, value and gradient of each parameter that has one."""
+    return [(name, value, value.grad) for name, value in parameters.items() if value.grad is not None]
 
 
 def _all_finite(parameters: Parameters) -> Tensor:
     """Whether every gradient is finite, as a tensor: nothing waits for the device."""
-    flags = [value.grad.isfinite().all() for _, value in _with_gradient(parameters)]
+    flags = [gradient.isfinite().all() for *_, gradient in _with_gradient(parameters)]
     return torch.stack(flags).all() if flags else torch.tensor(True)

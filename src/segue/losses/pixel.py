@@ -14,6 +14,7 @@ Each loss is a `Term` in the form of one_pass.py; terms that are asked for toget
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -122,6 +123,7 @@ class UnbiasedDistillation(Term):
 
     def parts(self, strip: Strip) -> Parts:
         background_NRW = strip.background_NRW
+        assert background_NRW is not None, "a pass with this term has a teacher"
         kept_NRW = 1 - background_NRW
         if self.background_weight is not None:
             weight = self.background_weight.reshape(-1, 1, 1)
@@ -172,14 +174,14 @@ def binary_cross_entropy(logits_BKhw: Tensor, labels_BHW: Tensor) -> Tensor:
     return binary_losses(logits_BKhw, [term], labels_BHW.shape[-2:])[0]
 
 
-def distillation(logits_BKhw: Tensor, old_logits_BOhw: Tensor, size: tuple[int, int] | None = None) -> Tensor:
+def distillation(logits_BKhw: Tensor, old_logits_BOhw: Tensor, size: Sequence[int] | None = None) -> Tensor:
     """Cross-entropy of the old channels, among themselves, with the teacher's; divided by their number."""
     term = Distillation(old_logits_BOhw.shape[1])
     return softmax_losses(logits_BKhw, [term], size or logits_BKhw.shape[-2:], old_logits_BOhw)[0]
 
 
 def binary_distillation(
-    logits_BKhw: Tensor, old_logits_BOhw: Tensor, size: tuple[int, int] | None = None
+    logits_BKhw: Tensor, old_logits_BOhw: Tensor, size: Sequence[int] | None = None
 ) -> Tensor:
     """Binary cross-entropy of every old channel with the teacher's probability, averaged over channels."""
     term = Distillation(old_logits_BOhw.shape[1])
@@ -199,7 +201,7 @@ def unbiased_distillation(
     logits_BKhw: Tensor,
     old_logits_BOhw: Tensor,
     background_weight: Tensor | float | None = None,
-    size: tuple[int, int] | None = None,
+    size: Sequence[int] | None = None,
 ) -> Tensor:
     """Distillation in which the teacher's background means "background or any new class" (CAF eq. 9-10).
 
@@ -221,7 +223,9 @@ def incremental_losses(
     """`unbiased_cross_entropy` and `unbiased_distillation` at the labels' resolution, from one pass."""
     labelled = UnbiasedCrossEntropy(labels_BHW, logits_BKhw.shape[1], num_old)
     distilled = _unbiased(logits_BKhw, old_logits_BOhw, background_weight)
-    return softmax_losses(logits_BKhw, [labelled, distilled], labels_BHW.shape[-2:], old_logits_BOhw)
+    terms = labelled, distilled
+    ce, kd = softmax_losses(logits_BKhw, terms, labels_BHW.shape[-2:], old_logits_BOhw)
+    return ce, kd
 
 
 def distilled_cross_entropy(
@@ -229,7 +233,8 @@ def distilled_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """`cross_entropy` and `distillation` at the labels' resolution, from one pass."""
     terms = CrossEntropy(labels_BHW, logits_BKhw.shape[1]), Distillation(old_logits_BOhw.shape[1])
-    return softmax_losses(logits_BKhw, terms, labels_BHW.shape[-2:], old_logits_BOhw)
+    ce, kd = softmax_losses(logits_BKhw, terms, labels_BHW.shape[-2:], old_logits_BOhw)
+    return ce, kd
 
 
 def distilled_binary_cross_entropy(
@@ -237,7 +242,8 @@ def distilled_binary_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """`binary_cross_entropy` and `binary_distillation` at the labels' resolution, from one pass."""
     terms = CrossEntropy(labels_BHW, logits_BKhw.shape[1]), Distillation(old_logits_BOhw.shape[1])
-    return binary_losses(logits_BKhw, terms, labels_BHW.shape[-2:], old_logits_BOhw)
+    ce, kd = binary_losses(logits_BKhw, terms, labels_BHW.shape[-2:], old_logits_BOhw)
+    return ce, kd
 
 
 def _unbiased(

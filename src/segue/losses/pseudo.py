@@ -8,6 +8,7 @@ which, and how sure it is; where it is not sure enough the pixel is ignored.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -21,7 +22,7 @@ LEAST_THRESHOLD = 0.001
 MedianReading = Literal["fixed", "official"]
 
 
-def most_likely(logits_BOhw: Tensor, size: tuple[int, int], binary: bool = False) -> tuple[Tensor, Tensor]:
+def most_likely(logits_BOhw: Tensor, size: Sequence[int], binary: bool = False) -> tuple[Tensor, Tensor]:
     """The probability of each pixel's likeliest channel, and that channel: B x H x W both.
 
     `binary`: channels are no alternatives, each has a probability of its own.
@@ -31,7 +32,8 @@ def most_likely(logits_BOhw: Tensor, size: tuple[int, int], binary: bool = False
         best_NRW, index_NRW = z_NROW.max(2)
         return best_NRW.sigmoid() if binary else (best_NRW - z_NROW.logsumexp(2)).exp(), index_NRW
 
-    return pixel_answers(logits_BOhw, size, answer)
+    probability_BHW, channel_BHW = pixel_answers(logits_BOhw, size, answer)
+    return probability_BHW, channel_BHW
 
 
 def uncertainty(old_logits_BOHW: Tensor, num_channels: int, dim: int = 1) -> Tensor:
@@ -45,13 +47,14 @@ def uncertainty(old_logits_BOHW: Tensor, num_channels: int, dim: int = 1) -> Ten
     return mean_BHW / (math.log(old_logits_BOHW.shape[dim]) * math.log(num_channels))
 
 
-def _answers(old_logits_BOhw: Tensor, size: tuple[int, int], num_channels: int) -> tuple[Tensor, Tensor]:
+def _answers(old_logits_BOhw: Tensor, size: Sequence[int], num_channels: int) -> tuple[Tensor, Tensor]:
     """What the teacher takes each pixel for, and how unsure it is."""
 
     def answer(z_NROW: Tensor) -> tuple[Tensor, Tensor]:
         return z_NROW.max(2)[1], uncertainty(z_NROW, num_channels, dim=2)  # argmax is eight times slower
 
-    return pixel_answers(old_logits_BOhw, size, answer)
+    channel_BHW, uncertainty_BHW = pixel_answers(old_logits_BOhw, size, answer)
+    return channel_BHW, uncertainty_BHW
 
 
 def count_uncertainty(

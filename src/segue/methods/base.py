@@ -39,7 +39,31 @@ class StepContext:
 
 
 class Method(Declaration, nn.Module, ABC):
-    """Base of all methods. Subclasses are final; they set `Config`, `about` and what else they declare."""
+    """Base of all methods. Subclasses are final; they set `Config`, `about` and what else they declare.
+
+    A file that ends with `METHOD = Mine` is a method: `segue train mine.py --on voc --split 15-5`.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> import segue
+        >>> from segue.losses import unbiased_cross_entropy, unbiased_distillation
+        >>> from segue.testing import check_method
+        >>> @dataclass(frozen=True)
+        ... class Config:
+        ...     kd_weight: float = 1.0
+        >>> class Mine(segue.Method):
+        ...     Config, about = Config, segue.About("Mine", paper="", year=2025)
+        ...     uses_teacher = True
+        ...
+        ...     def losses(self, batch):
+        ...         out = self.model(batch.images)
+        ...         losses = {"ce": unbiased_cross_entropy(out.logits, batch.labels, self.step.num_old)}
+        ...         if self.teacher is not None:
+        ...             old = self.teacher(batch.images)
+        ...             losses["kd"] = self.config.kd_weight * unbiased_distillation(out.logits, old.logits)
+        ...         return losses
+        >>> check_method(Mine)  # every promise of a method, on three small steps
+    """
 
     uses_teacher: ClassVar[bool] = False
     """keep a frozen copy of the model before each incremental step, as `self.teacher`"""

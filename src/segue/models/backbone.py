@@ -20,17 +20,6 @@ from segue.core.errors import UserError, suggest
 from segue.models._speed.depthwise import quicken
 from segue.models.head import norm_act
 
-SHORT_LIST = {
-    "tiny": "4 plain convolutions, 0.1 M parameters: small pictures such as `scenes`",
-    "mobilenetv2_100": "1.8 M parameters: CPUs and small devices",
-    "tf_efficientnet_lite0": "3.0 M parameters: CPUs and small devices",
-    "resnet18": "11 M parameters",
-    "resnet50": "23.5 M parameters",
-    "resnet101": "42.5 M parameters: the backbone of the published tables",
-    "convnext_tiny": "28 M parameters",
-}
-"""backbones of `segue list backbones`; other timm models work if they give maps (NCHW) at a known stride"""
-
 
 class Tiny(nn.Module):
     """Convolutions 3-24-48-64-96 with strides 2, 2, 2, 1: output stride 8."""
@@ -66,7 +55,7 @@ class TimmBackbone(nn.Module):
     def __init__(self, body: nn.Module, config: dict[str, Any]) -> None:
         super().__init__()
         self.body = body
-        self.channels = tuple(body.feature_info.channels())
+        self.channels: tuple[int, ...] = tuple(body.feature_info.channels())
         self.mean, self.std = tuple(config["mean"]), tuple(config["std"])
 
     def forward(self, images_B3HW: Tensor) -> list[Tensor]:
@@ -112,7 +101,7 @@ def _check_count(count: int, stages: int) -> None:
         raise UserError(f"model.frozen_stages is {count}, but the backbone has {stages} stages.")
 
 
-def build_backbone(config: ModelConfig) -> nn.Module:
+def build_backbone(config: ModelConfig) -> Tiny | TimmBackbone:
     if config.backbone == "tiny":
         if config.output_stride != 8:
             raise UserError("The backbone tiny has output stride 8: set model.output_stride=8.")

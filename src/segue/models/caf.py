@@ -10,12 +10,14 @@ Each equation is a function here; `LayerConfig` holds the choice wherever paper 
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from segue.core.config import validate
 from segue.core.errors import UserError
 from segue.core.layer_config import LayerConfig
 
@@ -155,6 +157,15 @@ class CafLayer(nn.Module):
                 self.spatial_norm = nn.BatchNorm2d(1)
             if config.spatial == "contrast":  # no attention at first, but a full gradient towards it
                 nn.init.zeros_(self.spatial.weight)
+
+    def spec(self) -> dict[str, Any]:
+        """The settings in words that JSON knows."""
+        return asdict(self.config)
+
+    @classmethod
+    def from_spec(cls, channels: int, spec: dict[str, Any]) -> CafLayer:
+        """The layer that `spec` describes, for z of so many channels."""
+        return cls(channels, validate(LayerConfig, spec, "fusion"))
 
     def fuse(self, z_BChw: Tensor, old_z_BChw: Tensor | None = None, pad: bool = False) -> Tensor:
         """v(old, new); with `pad` zeros stand for v(old); without either v(new) alone."""

@@ -7,20 +7,27 @@ strictly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from segue.core.config import ModelConfig
-from segue.core.errors import UserError
+from segue.core.config import ModelConfig, validate
+from segue.core.errors import UserError, suggest
 from segue.core.scenario import Step
 from segue.models._speed.checkpointing import checkpoint_blocks, keep_all
 from segue.models._speed.compiling import compile_part
 from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
 from segue.models.backbone import build_backbone
-from segue.models.classifier import GrowingClassifier
+from segue.models.classifier import CLASSIFIERS, GrowingClassifier, UnknownClassifier
+from segue.models.fusion import FUSIONS, FusionLayer
 from segue.models.head import HEADS, DeepLabHead
+from segue.models.spec import FusionSpec, NetworkSpec, name_of, unnamed
+
+FETCHED = ("weights", "pretrained")
+"""settings that say where weights come from at first: no part of the structure"""
 
 
 @dataclass
@@ -33,7 +40,20 @@ class Output:
 
 
 class Segmenter(nn.Module):
-    """Images (uint8 or float in 0..255, B x 3 x H x W) -> `Output` with logits at the output stride."""
+    """Images (uint8 or float in 0..255, B x 3 x H x W) -> `Output` with logits at the output stride.
+
+    Examples:
+        >>> import segue, torch
+        >>> from segue.core.config import ModelConfig
+        >>> network = segue.Segmenter(ModelConfig(backbone="tiny", head="tiny", output_stride=8))
+        >>> network.grow(segue.Step(index=0, new=(1, 2)), balanced=False)
+        >>> out = network.eval()(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))
+        >>> out.logits.shape, sorted(out.features)
+        (torch.Size([1, 3, 8, 8]), ['h', 'z', 'z_fused'])
+    """
+
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -42,7 +62,7 @@ class Segmenter(nn.Module):
         self.backbone = build_backbone(config)
         self.fusion: nn.Module | None = None
         self.refiner = DeepLabHead(self.backbone.channels[-1], width, dilations)
-        self.classifier = GrowingClassifier(width)
+        self.classifier: GrowingClassifier | UnknownClassifier = GrowingClassifier(width)
         self.norm_frozen = False
         """batch norm of backbone and head keeps its running statistics even in training mode"""
         self.compiled = False
@@ -53,6 +73,55 @@ class Segmenter(nn.Module):
             self.register_buffer(name, values, persistent=False)
         link_norms(self, self._maps)
         self.freeze_stages(config.frozen_stages)
+
+    def spec(self) -> dict[str, Any]:
+        """The structure in words that JSON knows: config, fusion layer, classifier; no weights.
+
+        A fusion layer or classifier of one's own needs a name: see `segue.models.fusion`.
+        """
+        model = {name: value for name, value in asdict(self.config).items() if name not in FETCHED}
+        return {"model": model, "fusion": self._fusion_spec(), "classifier": self._classifier_spec()}
+
+    def _fusion_spec(self) -> dict[str, Any] | None:
+        if self.fusion is None:
+            return None
+        kind = name_of(self.fusion, FUSIONS)
+        if kind is None or not isinstance(self.fusion, FusionLayer):
+            also = " It needs spec() and from_spec(channels, spec), too. Or let deployed() leave it out."
+            raise unnamed(self.fusion, "fusion", "FUSIONS", also)
+        return {"kind": kind, "config": self.fusion.spec()}
+
+    def _classifier_spec(self) -> dict[str, Any]:
+        kind = name_of(self.classifier, CLASSIFIERS)
+        if kind is None:
+            raise unnamed(self.classifier, "classifier", "CLASSIFIERS")
+        return {"kind": kind, "sizes": list(self.classifier.sizes)}
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Segmenter:
+        """The network that a spec describes, with random weights. Nothing is fetched and no file is opened.
+
+        Examples:
+            >>> import segue
+            >>> from segue.core.config import ModelConfig
+            >>> network = segue.Segmenter(ModelConfig(backbone="tiny", head="tiny", output_stride=8))
+            >>> again = segue.Segmenter.from_spec(network.spec())
+            >>> again.spec() == network.spec()
+            True
+        """
+        # whatever a stranger's spec says of weights
+        described = {**spec, "model": {**spec["model"], "weights": None, "pretrained": False}}
+        wanted = validate(NetworkSpec, described, "")
+        model = cls(wanted.model)
+        if wanted.fusion is not None:
+            fusion = validate(FusionSpec, wanted.fusion, "fusion")
+            kind = _listed(fusion.kind, FUSIONS, "fusion layer")
+            model.fusion = kind.from_spec(model.backbone.channels[-1], fusion.config)
+        classifier = _listed(wanted.classifier.kind, CLASSIFIERS, "classifier")
+        model.classifier = classifier(model.classifier.in_channels)
+        for channels in wanted.classifier.sizes:
+            model.classifier.grow(channels, balanced=False)
+        return model
 
     def grow(self, step: Step, balanced: bool) -> None:
         """Add the channels of a step; the first step brings background too."""
@@ -120,6 +189,15 @@ class Segmenter(nn.Module):
                     if isinstance(module, nn.modules.batchnorm._BatchNorm):
                         module.eval()
         return self
+
+
+def _listed(name: str, table: Mapping[str, Any], what: str) -> Any:
+    if name not in table:
+        raise UserError(
+            f"There is no {what} '{name}'.{suggest(name, table)} One of somebody's own is known once the"
+            " file that defines it is imported."
+        )
+    return table[name]
 
 
 class Teacher:

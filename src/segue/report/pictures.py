@@ -67,11 +67,17 @@ def read_colours(comparison: Comparison) -> list[Colour]:
     count = len(comparison.classes) - 1
     for entry in comparison.entries:
         for run in entry.runs:
-            path = run.folder / "samples" / "index.json"
-            stored = _read_index(path).get("colours") if path.is_file() else None
-            if isinstance(stored, list) and len(stored) == count:
-                return [_colour(text, path) for text in stored]
+            stored = shipped_colours(run.folder)
+            if stored is not None and len(stored) == count:
+                return stored
     return list(distinct_colours(count))
+
+
+def shipped_colours(folder: Path) -> list[Colour] | None:
+    """The data set's own colours of a run's classes, in order of arrival, if it ships any."""
+    path = folder / "samples" / "index.json"
+    stored = _read_index(path).get("colours") if path.is_file() else None
+    return [_colour(text, path) for text in stored] if isinstance(stored, list) else None
 
 
 def _colour(text: object, path: Path) -> Colour:

@@ -40,6 +40,7 @@ def ablate(
     device: str = "auto",
     console: Console | None = None,
     recipe: Path | None = None,
+    quiet: bool = False,
 ) -> list[Ablation]:
     """Run the rows of some tables with seeds 0, 1, ...; rows that are the same experiment are run once."""
     console = console or Console()
@@ -61,7 +62,7 @@ def ablate(
             places = [out / _setting_name(each) / f"{row.run}-s{each.train.seed}" for each in recipes]
             folders[name].append(places)
             plan.update(zip(places, recipes, strict=True))
-    display = Display(console)
+    display = Display(console, quiet)
     failed = run_missing(plan, out, device, display)
     ablations = []
     for name, table in tables.items():

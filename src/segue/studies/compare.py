@@ -72,6 +72,7 @@ def compare_methods(
     page: Path | None = None,
     device: str = "auto",
     console: Console | None = None,
+    quiet: bool = False,
 ) -> list[MethodTable]:
     """Run methods, named or `all`, with seeds 0, 1, ...: a table for each split and mode."""
     console = console or Console()
@@ -89,7 +90,7 @@ def compare_methods(
         benchmarks.append(_benchmark(recipes, out, page is not None))
     _check_folders(benchmarks)
     plan = {place: recipe for benchmark in benchmarks for place, recipe in benchmark.plan.items()}
-    display = Display(console)
+    display = Display(console, quiet)
     failed = run_missing(plan, out, device, display)
     tables = [benchmark.table(seeds) for benchmark in benchmarks]
     for position, table in enumerate(shown := [table for table in tables if table.entries]):

@@ -21,11 +21,15 @@ SPLIT = "5-2"
 
 
 def demo(
-    folder: Path, words: Sequence[str] = (), device: str = "auto", console: Console | None = None
+    folder: Path,
+    words: Sequence[str] = (),
+    device: str = "auto",
+    console: Console | None = None,
+    quiet: bool = False,
 ) -> Path:
     """Run what is not done yet, show the table, write the page. A finished demo starts anew."""
     console = console or Console()
-    display, began, page = Display(console), time.monotonic(), folder / "report.html"
+    display, began, page = Display(console, quiet), time.monotonic(), folder / "report.html"
     recipes = {name: resolve(name, "scenes", SPLIT, overrides=words) for name in METHODS}
     fits = all(_fits(folder / name, recipe) for name, recipe in recipes.items())
     anew = page.exists() or not fits

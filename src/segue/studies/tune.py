@@ -52,6 +52,7 @@ def tune_methods(
     page: Path | None = None,
     device: str = "auto",
     console: Console | None = None,
+    quiet: bool = False,
 ) -> TuningTable:
     """Run each value of methods, named or `all`, that the recipe lists, and choose one for each."""
     console = console or Console()
@@ -67,7 +68,7 @@ def tune_methods(
     first = _checked({name: next(iter(trials.values())) for name, trials in recipes.items()})
     setting = setting_text(first)
     folder = out / plain_name([setting])
-    display = Display(console)
+    display = Display(console, quiet)
     stored = read_yaml(folder / CHOICE) if (folder / CHOICE).is_file() else {}
     plan = {place: config for name in asked for place, config in _plan(folder, name, recipes[name]).items()}
     failed = run_missing(plan, out, device, display)

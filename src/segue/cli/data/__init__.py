@@ -1,1 +1,5 @@
-"""Look at data before training: check, show, convert, fetch."""
+"""Get data and look at it before training: fetch, convert, check, show."""
+
+from segue.cli._stories import USE
+
+STORY, PLACE = USE, 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,11 +9,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from segue.cli.options import named_path, tell
+from segue.cli._tell import quote, tell, tell_next
+from segue.cli.options import Quiet, flag, named_path
 
 if TYPE_CHECKING:
     from segue.data.convert import Converted
 
+PLACE = 2
 MOST_LINES = 10
 """reasons shown for images that were left out"""
 
@@ -24,31 +25,34 @@ def command(
     out: Annotated[Path, typer.Argument(metavar="OUT", parser=named_path, help="The folder to write.")],
     to: Annotated[
         Literal["voc", "folder"],
-        typer.Option("--to", help="voc: JPEG images, palette masks. folder: lossless images, masks."),
+        typer.Option("--to", metavar="FORMAT", help="voc: JPEG images, palette masks. folder: lossless."),
     ] = "voc",
     images: Annotated[
         Path | None, typer.Option("--images", metavar="FOLDER", help="Where the images are, if not in IN.")
     ] = None,
     test_share: Annotated[
-        float, typer.Option("--test-share", help="Images for testing, if IN does not say which.")
+        float,
+        typer.Option("--test-share", metavar="SHARE", help="Share of test images, if IN names none."),
     ] = 0.2,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be used.")] = False,
+    skip_bad: Annotated[bool, flag("--skip-bad", help="Leave out images that cannot be used.")] = False,
     bits: Annotated[
         int,
         typer.Option(
             "--bits",
+            metavar="N",
             min=8,
             max=16,
-            help="Bits that carry the picture in 16-bit images: 12 for values up to 4095.",
+            help="Bits used by 16-bit images: 12 for values up to 4095.",
         ),
     ] = 16,
+    quiet: Quiet = False,
 ) -> None:
-    """Convert annotations to images, masks and class names that can be trained on.
+    """Convert annotations of other tools to images, masks and class names.
 
     segue data convert export/ mine/ --to voc
 
-    Reads COCO JSON, LabelMe, Cityscapes polygons, colour or index masks.
-    CVAT and Label Studio can export these.
+    IN is COCO JSON, LabelMe, Cityscapes polygons, or colour or index masks.
+    CVAT and Label Studio export these.
     """
     from rich.console import Console
 
@@ -57,15 +61,15 @@ def command(
     from segue.data.annotations import read_source
 
     found = read_source(source, images)
-    with Display().bar(f"converting {found.format}", len(found.drawings)) as bar:
+    with Display(quiet=quiet).bar(f"converting {found.format}", len(found.drawings)) as bar:
         done = convert.convert(found, out, to, test_share, skip_bad, lambda count, _: bar.update(count), bits)
     Console().print(_table(done, found.format))
     lines = [*done.notes, *(f"left out: {reason}" for reason in done.skipped[:MOST_LINES])]
     if len(done.skipped) > MOST_LINES:
         lines.append(f"left out: {len(done.skipped) - MOST_LINES} more")
-    for line in lines:
+    for line in lines if not quiet else ():
         tell(line)
-    tell(f"Look at it: segue data check --on folder data.root={shlex.quote(str(done.out))}")
+    tell_next(f"data check --on folder data.root={quote(done.out)}", silent=quiet)
 
 
 def _table(done: Converted, kind: str) -> Table:

@@ -7,7 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from segue.cli._tell import quote, tell_next
 from segue.cli.options import out_option
+
+PLACE = 1
 
 
 def command(
@@ -18,19 +21,21 @@ def command(
     out: Annotated[Path, out_option("Folder for the data.")] = Path("data"),
     archive: Annotated[
         list[Path] | None,
-        typer.Option("--archive", metavar="FILE", help="A file got by hand; may be said more than once."),
+        typer.Option("--archive", metavar="FILE", help="An archive that you downloaded; may be repeated."),
     ] = None,
     mirror: Annotated[
         str | None,
-        typer.Option("--mirror", metavar="URL", help="Another place on the web that has the files."),
+        typer.Option("--mirror", metavar="URL", help="Another web address that has the files."),
     ] = None,
 ) -> None:
-    """Download a data set, check it and unpack it; or say what to get by hand.
+    """Download a data set, verify it and unpack it.
 
     segue data fetch voc --out data
 
-    A command that was stopped can be repeated: what is complete is not fetched again.
+    Cityscapes asks for a login: the command says which files to download by hand.
+    A command that was stopped can be repeated: complete files are not fetched again.
     """
     from segue.data.fetch.fetch import fetch_data
 
-    fetch_data(name, out, archive or [], mirror)
+    root = fetch_data(name, out, archive or [], mirror)
+    tell_next(f"data check --on {name} data.root={quote(root)}")

@@ -13,9 +13,9 @@ from typing import IO, Literal
 import numpy as np
 from PIL import Image
 
-from segue.core.classes import voc_palette
 from segue.core.errors import UserError
 from segue.data.annotations.turn import Photo
+from segue.data.images import mask_picture
 
 Layout = Literal["voc", "folder"]
 MARKER = ".segue-convert"
@@ -101,9 +101,7 @@ def write_image(photo: Photo, path: Path, folder: Path, key: str, layout: Layout
 
 
 def write_mask(mask: np.ndarray, path: Path) -> None:
-    image = Image.fromarray(mask)
-    image.putpalette(voc_palette())
-    image.save(path)
+    mask_picture(mask).save(path)
 
 
 def write_class_names(path: Path, classes: Sequence[str]) -> None:

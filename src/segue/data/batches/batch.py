@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -33,7 +34,15 @@ WHOLE = Share()
 
 @dataclass
 class Batch:
-    """Images (uint8, B x 3 x H x W), canonical labels (uint8; int64 on the device) and keys."""
+    """Images (uint8, B x 3 x H x W), canonical labels (uint8; int64 on the device) and keys.
+
+    Examples:
+        >>> import segue, torch
+        >>> images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
+        >>> batch = segue.Batch(images, labels=images[:, 0], keys=["a", "b", "c", "d"])
+        >>> len(batch), [part.keys for part in batch.split(2)]
+        (4, [['a', 'b'], ['c', 'd']])
+    """
 
     images: Tensor
     labels: Tensor
@@ -59,7 +68,7 @@ class Batch:
         found, first = [], 0
         for places in self.share.places(self.total, parts):
             here = slice(first, first + len(places))
-            part = self._each(lambda tensor, here=here: tensor[here])
+            part = self._each(itemgetter(here))
             found.append(replace(part, keys=self.keys[here], in_all=None, share=WHOLE))
             first = here.stop
         return found

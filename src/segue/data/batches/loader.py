@@ -92,7 +92,8 @@ def _collate(items: Sequence[tuple[Any, ...] | UserError]) -> Batch | UserError:
         if isinstance(item, UserError):
             return item
     images, labels, keys, *salient = zip(*items, strict=True)
-    return Batch(torch.stack(images), torch.stack(labels), list(keys), *map(torch.stack, salient))
+    maps = torch.stack(salient[0]) if salient else None
+    return Batch(torch.stack(images), torch.stack(labels), list(keys), maps)
 
 
 def _quiet_worker(_: int) -> None:

@@ -17,7 +17,14 @@ DataSplit = Literal["train", "test"]
 
 @dataclass(frozen=True)
 class Sample:
-    """One image and its mask as the annotator drew it."""
+    """One image and its mask as the annotator drew it.
+
+    Examples:
+        >>> import numpy as np, segue
+        >>> image, mask = np.zeros((32, 48, 3), np.uint8), np.zeros((32, 48), np.uint8)
+        >>> segue.Sample("first", image, mask).key
+        'first'
+    """
 
     key: str
     image: np.ndarray
@@ -27,7 +34,38 @@ class Sample:
 
 
 class SegDataset(ABC):
-    """One split of a data set. Subclasses are final and are built as `Cls(config, split)`."""
+    """One split of a data set. Subclasses are final and are built as `Cls(config, split)`.
+
+    A file that ends with `DATASET = Stripes` is a data set: `segue train caf --on stripes.py --split 1-1`.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> import numpy as np, segue
+        >>> @dataclass(frozen=True)
+        ... class Config:
+        ...     images: int = 10
+        >>> class Stripes(segue.SegDataset):
+        ...     Config, about, protocol = Config, "left and right halves", {"train": {"crop": 32}}
+        ...
+        ...     def __init__(self, config, split):
+        ...         self.config, self.split = config, split
+        ...         self.classes = segue.ClassTable("stripes", {1: "left", 2: "right"})
+        ...
+        ...     @property
+        ...     def keys(self):
+        ...         return tuple(f"{self.split}-{index}" for index in range(self.config.images))
+        ...
+        ...     def read(self, index):
+        ...         mask = np.ones((32, 32), np.uint8)
+        ...         mask[:, 16:] = 2
+        ...         return segue.Sample(self.keys[index], np.repeat(mask[..., None] * 100, 3, axis=2), mask)
+        ...
+        ...     def fingerprint(self):
+        ...         return f"stripes {self.config} {self.split}"
+        >>> data = Stripes(Config(), "train")
+        >>> len(data), data[3].key, data.check(3).pixels[:3].tolist()
+        (10, 'train-3', [0, 512, 512])
+    """
 
     Config: ClassVar[type]
     """frozen dataclass: the keys of the recipe's `data` section"""
@@ -49,6 +87,11 @@ class SegDataset(ABC):
 
     @abstractmethod
     def __init__(self, config: Any, split: DataSplit) -> None: ...
+
+    @classmethod
+    def other_tests(cls, config: Any) -> dict[str, Any]:
+        """Configs that test on other images of the same place, by the name of the part: a third list."""
+        return {}
 
     @property
     @abstractmethod

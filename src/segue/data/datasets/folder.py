@@ -13,7 +13,7 @@ Masks hold class ids, as grey or palette images.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -23,7 +23,7 @@ from segue.core.errors import UserError
 from segue.data.class_names import read_class_names
 from segue.data.datasets._files import FileDataset, Pair, data_root
 from segue.data.datasets.base import DataSplit
-from segue.data.layout import IMAGE_SUFFIXES, MASK_SUFFIXES, Part, files_by_key, find_part
+from segue.data.layout import IMAGE_SUFFIXES, MASK_SUFFIXES, Part, files_by_key, find_part, part_names
 
 SAMPLED = 20
 """images that are looked at to find out how masks are named"""
@@ -71,6 +71,12 @@ class Folder(FileDataset):
             )
         self._check_suffix(part, config.mask_suffix)
         super().__init__(self._pairs(part, config.mask_suffix), split, config.skip)
+
+    @classmethod
+    def other_tests(cls, config: Config) -> dict[str, Config]:
+        parts = part_names(Path(config.root or "").expanduser())
+        used = (config.train, config.test)
+        return {name: replace(config, test=name) for name in parts if name not in used}
 
     def _check_suffix(self, part: Part, suffix: str) -> None:
         """Whether masks have their images' names with another ending than the one that was said."""

@@ -1,12 +1,12 @@
 """What a look at all files says about a scenario: findings, images and pixels of each step, a verdict.
 
-A pure function of what was read (checking/examine.py), so that every sentence can be tested without files.
+A pure function of what was read (examine.py), so that every sentence can be tested without files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -71,7 +71,7 @@ class Diagnosis:
     sizes: dict[str, tuple[int, ...]]
     """height and width of the smallest, the median and the largest image, by split"""
     images: dict[str, int]
-    """usable images of each split"""
+    """usable images of each split, and of lists that no run uses"""
 
     @property
     def errors(self) -> int:
@@ -93,21 +93,29 @@ def diagnose(
     orphans: Collection[str] = (),
     shared: Collection[str] = (),
     left_out: bool = False,
+    unused: Mapping[str, Examined] | None = None,
 ) -> Diagnosis:
     """Everything that can be said about these files in this scenario.
 
     `images` are the rows of `train` that train each step, and `problems` say why a run would not start with
     them. `bits` carry the picture in 16-bit images. `orphans` are masks without an image, `shared` images of
     both splits. `left_out`: files that cannot be used are on a list of those that training leaves out.
+    `unused` are lists of images that neither train nor test.
     """
     steps = tuple(_survey(scenario, step, images[step.index], train, test) for step in scenario)
     splits = {"train": train, "test": test}
+    spare = {f"unused {name}": split for name, split in (unused or {}).items()}
     findings = [each for name, split in splits.items() for each in _file_findings(name, split, left_out)]
+    findings += [
+        replace(each, level="warning")  # no run stops at files that it does not read
+        for name, split in spare.items()
+        for each in _file_findings(name, split, left_out)
+    ]
     findings += [Finding("error", problem) for problem in problems]
     findings += _mask_findings(scenario.classes, splits)
     findings += _step_findings(steps)
     if orphans:
-        text = f"{numbered(orphans, 'mask')} of no image of either split"
+        text = f"{numbered(orphans, 'mask')} of no image of {'any list' if spare else 'either split'}"
         findings.append(Finding("warning", text, tuple(sorted(orphans))[:SHOWN]))
     if shared:
         text = f"{numbered(shared, 'image')} that both train and test: scores will flatter"
@@ -119,8 +127,8 @@ def diagnose(
         scenario.mode,
         tuple(findings),
         steps,
-        {name: _size_range(split.sizes) for name, split in splits.items() if len(split.sizes)},
-        {name: len(split.keys) for name, split in splits.items()},
+        {name: _size_range(split.sizes) for name, split in (splits | spare).items() if len(split.sizes)},
+        {name: len(split.keys) for name, split in (splits | spare).items()},
     )
 
 

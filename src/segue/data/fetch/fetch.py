@@ -27,8 +27,8 @@ WORK_FOLDER = ".fetch-"
 """beginning of the name of temporary folders"""
 
 
-def fetch_data(name: str, out: Path, archives: Sequence[Path] = (), mirror: str | None = None) -> None:
-    """Put the data set `name` below the folder `out`, and say how to train on it.
+def fetch_data(name: str, out: Path, archives: Sequence[Path] = (), mirror: str | None = None) -> Path:
+    """Put the data set `name` below the folder `out`; returns its own folder.
 
     `archives` are files that the user downloaded; they are checked and left as they are. `mirror` is the
     address of a folder on the web that has the archives.
@@ -49,10 +49,11 @@ def fetch_data(name: str, out: Path, archives: Sequence[Path] = (), mirror: str 
     except OSError as error:
         place = error.filename or out
         raise UserError(f"Cannot fetch {name}: {error.strerror or error} ({place}).") from error
-    lines = [source.terms, f"Look at it: segue data check --on {name} data.root={shlex.quote(str(root))}"]
+    lines = [source.terms]
     if name == "voc" and not (root / "SegmentationClassAug").is_dir():
-        lines.insert(1, SBD_NOTE.format(root=root))
+        lines.append(SBD_NOTE.format(root=root))
     Console().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    return root
 
 
 def _missing(source: Source, out: Path) -> list[Archive]:

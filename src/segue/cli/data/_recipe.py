@@ -1,0 +1,38 @@
+"""The recipe behind `segue data check` and `segue data show`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from segue.core.errors import UserError
+
+if TYPE_CHECKING:
+    from segue.core.config import RunConfig
+
+
+def data_recipe(
+    on: str | None,
+    split: str | None,
+    mode: str | None,
+    words: Sequence[str],
+    source: Path | None = None,
+) -> RunConfig:
+    """The recipe of a run on this data. `source` is a recipe file or a run folder.
+
+    Unless that says otherwise the method is fine-tuning, and all classes come at once.
+    """
+    from segue.core.records import read_yaml
+    from segue.engine.recipe import resolve, stored_recipe
+
+    if source is not None and source.is_dir():
+        if on or split or mode:
+            raise UserError("--on, --split and --mode do not go with a run folder: its recipe says them.")
+        return stored_recipe(source, words)
+    stored = read_yaml(source) if source is not None else {}
+    scenario, method = (stored.get(name) or {} for name in ("scenario", "method"))
+    said = any(word.startswith(("scenario.split=", "scenario.manifest=")) for word in words)
+    said = said or bool(split or scenario.get("split") or scenario.get("manifest"))
+    name = None if method.get("name") else "finetune"
+    return resolve(name, on, split if said else "offline", mode, words, file=source)
