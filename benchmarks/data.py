@@ -28,7 +28,7 @@ from segue.core.errors import UserError
 from segue.core.progress import Bar, Display
 from segue.core.records import write_json
 from segue.core.scenario import make_scenario
-from segue.data.batches import Batches, BatchPlan, StepData, relabel
+from segue.data.batches import Batches, ShuffledOrder, StepData, relabel
 from segue.data.check_files import check_all
 from segue.data.datasets.base import SegDataset
 from segue.data.datasets.voc import Config, Voc
@@ -139,8 +139,8 @@ def loader_row(root: Path, iterations: int, workers: int, device: torch.device) 
     transform = train_transform(SMALL.crop, SMALL.train.scale)
     data = StepData(dataset, range(len(dataset)), scenario.label_table(scenario[-1]), transform)
     epochs = 1 + (BEGINNING + iterations) * SMALL.batch // len(dataset)
-    plan = BatchPlan(len(dataset), SMALL.batch, epochs, (0,))
-    batches = iter(Batches(data, plan, device, workers))
+    order = ShuffledOrder(len(dataset), SMALL.batch, epochs, (0,))
+    batches = iter(Batches(data, order, device, workers))
     for batch in islice(batches, BEGINNING):
         update(session, batch, OPTIM.clip, SMALL.train)
     waited, began = 0.0, time.perf_counter()

@@ -12,7 +12,7 @@ import torch
 
 from segue.core import plugins
 from segue.core.classes import IGNORE, ClassTable
-from segue.core.config import MemoryConfig, ModelConfig, OptimConfig, TrainConfig, validate
+from segue.core.config import ModelConfig, OptimConfig, ReplayConfig, TrainConfig, validate
 from segue.core.declaration import Start
 from segue.core.overrides import merge
 from segue.core.scenario import Scenario, Step, make_scenario
@@ -196,7 +196,7 @@ def check_replay(bench: Bench) -> None:
     if not hasattr(bench.params, "memory"):
         return
     memory = bench.params.memory
-    assert isinstance(memory, MemoryConfig), f"the setting 'memory' is {memory!r}, no MemoryConfig"
+    assert isinstance(memory, ReplayConfig), f"the setting 'memory' is {memory!r}, no ReplayConfig"
     method = bench.method()
     for step in bench.scenario:
         session = bench.begin(method, step)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from segue.cli import list as listing
 from segue.core import plugins
-from segue.core.config import MemoryConfig
+from segue.core.config import ReplayConfig
 from segue.core.costs import Cost, Costs, read_costs
 from segue.core.errors import UserError
 from segue.methods.base import About
@@ -48,7 +48,7 @@ def test_caption_is_one_line_that_says_where_the_figures_are_from():
 
 @dataclass(frozen=True)
 class Config:
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    memory: ReplayConfig = field(default_factory=ReplayConfig)
 
 
 def test_many_methods_with_long_words_fit(monkeypatch):

@@ -60,14 +60,14 @@ def test_lists(many) -> None:
     (many / "holdout.txt").write_text("photo 2\n")
     assert opened(many).keys == ("photo 1", "photo 3")
     assert opened(many, "test", test="holdout").keys == ("photo 2",)
-    assert "has no part 'val'" in refusal(many, "test") and "train" in refusal(many, "test")
+    assert "has no subset 'val'" in refusal(many, "test") and "train" in refusal(many, "test")
 
 
 def test_parts_in_folders(tmp_path) -> None:
     write_folder(tmp_path, {"train/a": [1], "train/deep/b": [2], "val/c": [1, 2]}, NAMES)
     assert opened(tmp_path).keys == ("a", "deep/b")
     assert opened(tmp_path, "test").keys == ("c",)
-    assert "no part 'dev'" in refusal(tmp_path, "test", test="dev")
+    assert "no subset 'dev'" in refusal(tmp_path, "test", test="dev")
     (tmp_path / "images" / "dev").mkdir()
     assert refusal(tmp_path, "test", test="dev").startswith(f"{tmp_path / 'masks' / 'dev'} is missing")
 
@@ -183,12 +183,12 @@ def test_a_dot_is_no_other_image(many) -> None:
 
 @pytest.mark.parametrize("options", [{"train": "trainn"}, {"train": "../x"}, {"train": "val"}])
 def test_a_part_that_was_asked_for_must_be_there(many, options) -> None:
-    assert "has no part" in refusal(many, **options)
+    assert "has no subset" in refusal(many, **options)
 
 
 def test_lists_in_capitals_are_not_passed_over(many) -> None:
     (many / "Train.txt").write_text("photo 1\n")
-    assert "has no part 'train'" in refusal(many) and "but it has Train" in refusal(many)
+    assert "has no subset 'train'" in refusal(many) and "but it has Train" in refusal(many)
 
 
 def test_lists_of_voc_beside_images(many) -> None:

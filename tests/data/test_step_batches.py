@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from segue.core.errors import UserError
-from segue.data.batches import Batch, Batches, BatchPlan, MixedPlan, OrderedPlan, StepData
+from segue.data.batches import Batch, Batches, FixedOrder, MixedOrder, ShuffledOrder, StepData
 from segue.data.datasets.base import Sample
 from segue.data.datasets.scenes import Config, Scenes
 from segue.data.transforms import test_transform as for_testing
@@ -43,72 +43,72 @@ def scenes(images: int = 7, table: np.ndarray = IDENTITY) -> StepData:
     ("images", "batch_size", "per_epoch"), [(10, 3, 3), (9, 3, 3), (3, 3, 1), (25, 24, 1)]
 )
 def test_every_image_at_most_once_per_epoch(images: int, batch_size: int, per_epoch: int) -> None:
-    plan = BatchPlan(images, batch_size, epochs=2, seed=(0, 1))
-    assert plan.per_epoch == per_epoch and len(plan) == 2 * per_epoch
+    order = ShuffledOrder(images, batch_size, epochs=2, seed=(0, 1))
+    assert order.per_epoch == per_epoch and len(order) == 2 * per_epoch
     for number in range(2):
-        batches = plan.epoch(number)
+        batches = order.epoch(number)
         assert [len(batch) for batch in batches] == [batch_size] * per_epoch  # the incomplete one is dropped
         seen = positions(batches)
         assert len(set(seen)) == len(seen) and set(seen) <= set(range(images))
 
 
 def test_dropped_images_differ_from_epoch_to_epoch() -> None:
-    plan = BatchPlan(10, 4, epochs=40, seed=(0,))
-    left_out = [frozenset(range(10)) - set(positions(plan.epoch(number))) for number in range(40)]
+    order = ShuffledOrder(10, 4, epochs=40, seed=(0,))
+    left_out = [frozenset(range(10)) - set(positions(order.epoch(number))) for number in range(40)]
     assert len(set(left_out)) > 15 and frozenset.union(*left_out) == set(range(10))
 
 
 @pytest.mark.parametrize("images", [2, 5])
 def test_fewer_images_than_a_batch_make_one_small_batch(images: int) -> None:
-    plan = BatchPlan(images, 8, epochs=3, seed=(0,))
-    assert len(plan) == 3 and [len(batch) for batch in plan.batches()] == [images] * 3
-    assert all(sorted(positions([batch])) == list(range(images)) for batch in plan.batches())
+    order = ShuffledOrder(images, 8, epochs=3, seed=(0,))
+    assert len(order) == 3 and [len(batch) for batch in order.batches()] == [images] * 3
+    assert all(sorted(positions([batch])) == list(range(images)) for batch in order.batches())
 
 
 def test_epochs_seeds_and_steps_differ() -> None:
-    plan = BatchPlan(20, 5, epochs=3, seed=(42, 0))
-    epochs = [plan.epoch(number) for number in range(3)]
+    order = ShuffledOrder(20, 5, epochs=3, seed=(42, 0))
+    epochs = [order.epoch(number) for number in range(3)]
     orders = [tuple(positions(epoch)) for epoch in epochs]
-    orders += [tuple(positions(BatchPlan(20, 5, 3, seed).epoch(0))) for seed in ((42, 1), (43, 0))]
+    orders += [tuple(positions(ShuffledOrder(20, 5, 3, seed).epoch(0))) for seed in ((42, 1), (43, 0))]
     assert len(set(orders)) == 5
     seeds = [seed for epoch in epochs for batch in epoch for _, seed in batch]
     assert len(set(seeds)) == len(seeds)  # an image is cropped anew each time
 
 
 def test_all_batches_are_the_epochs_one_after_the_other() -> None:
-    plan = BatchPlan(11, 3, epochs=4, seed=(1,))
-    assert list(plan.batches()) == [batch for number in range(4) for batch in plan.epoch(number)]
-    assert len(list(plan.batches())) == len(plan) == 12
+    order = ShuffledOrder(11, 3, epochs=4, seed=(1,))
+    assert list(order.batches()) == [batch for number in range(4) for batch in order.epoch(number)]
+    assert len(list(order.batches())) == len(order) == 12
 
 
 def test_restart_anywhere_gives_the_same_batches() -> None:
-    plan = BatchPlan(11, 3, epochs=3, seed=(1,))
-    whole = list(plan.batches())
-    for start in range(len(plan) + 1):
-        assert list(BatchPlan(11, 3, 3, (1,)).batches(start)) == whole[start:]
+    order = ShuffledOrder(11, 3, epochs=3, seed=(1,))
+    whole = list(order.batches())
+    for start in range(len(order) + 1):
+        assert list(ShuffledOrder(11, 3, 3, (1,)).batches(start)) == whole[start:]
 
 
 def test_longer_training_begins_with_the_shorter() -> None:
-    short, long = BatchPlan(11, 3, 2, (1,)), BatchPlan(11, 3, 5, (1,))
+    short, long = ShuffledOrder(11, 3, 2, (1,)), ShuffledOrder(11, 3, 5, (1,))
     assert list(long.batches())[: len(short)] == list(short.batches())
 
 
 @pytest.mark.parametrize(("images", "batch_size"), [(7, 3), (6, 3), (2, 8)])
 def test_test_plan_takes_every_image_once_in_order(images: int, batch_size: int) -> None:
-    plan = OrderedPlan(images, batch_size)
-    batches = list(plan.batches())
-    assert positions(batches) == list(range(images)) and len(plan) == len(batches)
+    order = FixedOrder(images, batch_size)
+    batches = list(order.batches())
+    assert positions(batches) == list(range(images)) and len(order) == len(batches)
     assert max(map(len, batches)) <= batch_size
-    assert list(plan.batches(1)) == batches[1:]
+    assert list(order.batches(1)) == batches[1:]
 
 
-# Plans with exemplars: images 0 to n-1, then the memory
+# Orders with exemplars: images 0 to n-1, then the exemplars
 
 
-def both(plan: MixedPlan, batches: list[list[tuple[int, int]]]) -> tuple[list[int], list[int]]:
+def both(order: MixedOrder, batches: list[list[tuple[int, int]]]) -> tuple[list[int], list[int]]:
     """Positions of images and of exemplars, the latter from 0."""
     found = positions(batches)
-    return [p for p in found if p < plan.images], [p - plan.images for p in found if p >= plan.images]
+    return [p for p in found if p < order.images], [p - order.images for p in found if p >= order.images]
 
 
 @pytest.mark.parametrize(
@@ -116,31 +116,31 @@ def both(plan: MixedPlan, batches: list[list[tuple[int, int]]]) -> tuple[list[in
     [(24, 0.5, 12), (8, 0.25, 2), (10, 0.33, 3), (4, 0.01, 1), (4, 0.99, 3), (2, 0.5, 1)],
 )
 def test_exemplars_have_their_share_of_every_batch(batch_size: int, share: float, places: int) -> None:
-    plan = MixedPlan(50, 7, batch_size, share, epochs=2, seed=(0, 1))
-    assert plan.places == places and len(plan) == 2 * (50 // (batch_size - places))
-    batches = list(plan.batches())
-    assert len(batches) == len(plan)
+    order = MixedOrder(50, 7, batch_size, share, epochs=2, seed=(0, 1))
+    assert order.exemplars_per_batch == places and len(order) == 2 * (50 // (batch_size - places))
+    batches = list(order.batches())
+    assert len(batches) == len(order)
     for batch in batches:
-        new, old = both(plan, [batch])
+        new, old = both(order, [batch])
         assert (len(new), len(old)) == (batch_size - places, places)
 
 
 @pytest.mark.parametrize(("images", "memory"), [(20, 9), (23, 3), (23, 100), (4, 1)])
 def test_epoch_with_exemplars_is_one_pass_over_the_images(images: int, memory: int) -> None:
-    plan = MixedPlan(images, memory, 8, 0.5, epochs=3, seed=(0, 1))
+    order = MixedOrder(images, memory, 8, 0.5, epochs=3, seed=(0, 1))
     for number in range(3):
-        new, _ = both(plan, plan.epoch(number))
+        new, _ = both(order, order.epoch(number))
         assert len(set(new)) == len(new) == images - images % 4  # the incomplete batch is dropped
-    seeds = [seed for batch in plan.batches() for _, seed in batch]
+    seeds = [seed for batch in order.batches() for _, seed in batch]
     assert len(set(seeds)) == len(seeds)  # whatever comes again is cropped anew
 
 
 @pytest.mark.parametrize("memory", [1, 3, 9, 10, 50])
 def test_exemplars_are_shown_equally_often(memory: int) -> None:
-    plan = MixedPlan(20, memory, 8, 0.4, epochs=7, seed=(0, 1))
-    _, old = both(plan, list(plan.batches()))
+    order = MixedOrder(20, memory, 8, 0.4, epochs=7, seed=(0, 1))
+    _, old = both(order, list(order.batches()))
     shown = Counter(old)
-    assert set(shown) <= set(range(memory)) and len(old) == 3 * len(plan)
+    assert set(shown) <= set(range(memory)) and len(old) == 3 * len(order)
     assert len(shown) == min(memory, len(old)) and max(shown.values()) - min(shown.values()) <= 1
     passes = [tuple(old[first : first + memory]) for first in range(0, len(old) - memory + 1, memory)]
     assert all(len(set(each)) == memory for each in passes)
@@ -149,34 +149,34 @@ def test_exemplars_are_shown_equally_often(memory: int) -> None:
 
 
 def test_too_few_images_fill_their_places_again() -> None:
-    plan = MixedPlan(3, 2, 16, 0.5, epochs=4, seed=(0,))
-    assert plan.per_epoch == 1 and len(plan) == 4
-    for batch in plan.batches():
-        new, old = both(plan, [batch])
+    order = MixedOrder(3, 2, 16, 0.5, epochs=4, seed=(0,))
+    assert order.per_epoch == 1 and len(order) == 4
+    for batch in order.batches():
+        new, old = both(order, [batch])
         assert sorted(Counter(new).values()) == [2, 3, 3] and sorted(Counter(old).values()) == [4, 4]
         assert len({seed for _, seed in batch}) == 16
 
 
 @pytest.mark.parametrize(("images", "memory", "share"), [(11, 5, 0.5), (11, 2, 0.7), (2, 30, 0.3)])
 def test_restart_anywhere_gives_the_same_mixed_batches(images: int, memory: int, share: float) -> None:
-    whole = list(MixedPlan(images, memory, 6, share, 4, (1, 2)).batches())
+    whole = list(MixedOrder(images, memory, 6, share, 4, (1, 2)).batches())
     for start in range(len(whole) + 1):
-        assert list(MixedPlan(images, memory, 6, share, 4, (1, 2)).batches(start)) == whole[start:]
+        assert list(MixedOrder(images, memory, 6, share, 4, (1, 2)).batches(start)) == whole[start:]
 
 
 def test_mixed_batches_follow_from_seed_and_step() -> None:
-    plans = [MixedPlan(20, 9, 8, 0.5, 2, seed) for seed in ((42, 1), (42, 2), (43, 1))]
-    orders = [both(plan, list(plan.batches())) for plan in plans]
+    orders = [MixedOrder(20, 9, 8, 0.5, 2, seed) for seed in ((42, 1), (42, 2), (43, 1))]
+    orders = [both(order, list(order.batches())) for order in orders]
     assert len({tuple(new) for new, _ in orders}) == len({tuple(old) for _, old in orders}) == 3
 
 
 @pytest.mark.parametrize(("share", "parts"), [(0.5, 2), (0.5, 4), (0.25, 2)])
 def test_parts_of_a_mixed_batch_have_their_share(share: float, parts: int) -> None:
-    plan = MixedPlan(20, 9, 8, share, 1, (0,))
-    for batch in plan.batches():
+    order = MixedOrder(20, 9, 8, share, 1, (0,))
+    for batch in order.batches():
         size = 8 // parts
         chunks = [batch[first : first + size] for first in range(0, 8, size)]
-        assert {len(both(plan, [chunk])[1]) for chunk in chunks} == {round(share * size)}
+        assert {len(both(order, [chunk])[1]) for chunk in chunks} == {round(share * size)}
 
 
 # Items
@@ -229,7 +229,7 @@ def equal(a: Batch, b: Batch) -> bool:
 
 
 def test_batch_is_uint8_images_and_int64_labels() -> None:
-    batches = Batches(scenes(), BatchPlan(7, 3, 2, (0,)), CPU)
+    batches = Batches(scenes(), ShuffledOrder(7, 3, 2, (0,)), CPU)
     assert len(batches) == 4
     for batch in batches:
         assert batch.images.dtype == torch.uint8 and batch.images.shape == (3, 3, 32, 32)
@@ -239,25 +239,25 @@ def test_batch_is_uint8_images_and_int64_labels() -> None:
 
 @with_workers
 def test_workers_change_nothing() -> None:
-    plan = BatchPlan(7, 2, 3, (5, 1))
-    alone = list(Batches(scenes(), plan, CPU))
-    shared = list(Batches(scenes(), plan, CPU, workers=2))
+    order = ShuffledOrder(7, 2, 3, (5, 1))
+    alone = list(Batches(scenes(), order, CPU))
+    shared = list(Batches(scenes(), order, CPU, workers=2))
     assert len(alone) == len(shared) == 9
     assert all(equal(a, b) for a, b in zip(alone, shared, strict=True))
-    late = list(Batches(scenes(), plan, CPU, workers=2, start=5))
+    late = list(Batches(scenes(), order, CPU, workers=2, start=5))
     assert len(late) == 4 and all(equal(a, b) for a, b in zip(alone[5:], late, strict=True))
     assert not any(equal(a, b) for a, b in pairwise(alone))
 
 
 def test_batches_can_be_gone_through_again() -> None:
-    batches = Batches(scenes(), BatchPlan(7, 3, 1, (0,)), CPU)
+    batches = Batches(scenes(), ShuffledOrder(7, 3, 1, (0,)), CPU)
     assert all(equal(a, b) for a, b in zip(batches, batches, strict=True))
 
 
 def test_test_batches_are_the_images_in_order() -> None:
     data = scenes()
     data.transform = for_testing(32)
-    batches = list(Batches(data, OrderedPlan(7, 3), CPU))
+    batches = list(Batches(data, FixedOrder(7, 3), CPU))
     assert [key for batch in batches for key in batch.keys] == [f"train-{i:05d}" for i in range(3, 10)]
     expected = data.dataset.read(5)
     assert np.array_equal(batches[0].images[2].permute(1, 2, 0).numpy(), expected.image)
@@ -270,7 +270,7 @@ def test_reading_leaves_all_random_numbers_alone(workers: int) -> None:
     """Otherwise a resumed run, which reads fewer batches, would train on with other random numbers."""
     torch.manual_seed(3)
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
-    batches = iter(Batches(scenes(), BatchPlan(7, 3, 2, (0,)), CPU, workers))
+    batches = iter(Batches(scenes(), ShuffledOrder(7, 3, 2, (0,)), CPU, workers))
     next(batches)
     assert torch.equal(torch.get_rng_state(), before[0])
     list(batches)
@@ -322,7 +322,7 @@ def test_to_device_makes_labels_int64() -> None:
 @with_workers
 def test_workers_end_with_their_iterator() -> None:
     """They ignore signals: one that is left over would keep the whole process from ending."""
-    source = iter(Batches(scenes(), OrderedPlan(7, 2), CPU, workers=1))
+    source = iter(Batches(scenes(), FixedOrder(7, 2), CPU, workers=1))
     next(source)
     (worker,) = multiprocessing.active_children()
     source.close()
@@ -336,5 +336,5 @@ def test_workers_end_when_a_picture_is_bad() -> None:
     data = scenes()
     data.dataset.read = lambda _: (_ for _ in ()).throw(UserError("spoilt"))
     with pytest.raises(UserError, match="spoilt") as held:
-        list(Batches(data, OrderedPlan(7, 2), CPU, workers=1))
+        list(Batches(data, FixedOrder(7, 2), CPU, workers=1))
     assert held.value is not None and not multiprocessing.active_children()

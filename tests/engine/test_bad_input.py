@@ -254,8 +254,14 @@ def test_data_set_without_its_folder(tmp_path, command):
         (["data.classes=99"], ["'data.classes' is 99"]),
         (["epochs"], ["'epochs' is not understood: settings are written section.key=value"]),
         (["train.epochs=["], ["'train.epochs=[': the value is not valid YAML"]),
-        (["train.accumulate=8"], ["train.accumulate=8 leaves a part of one image", "batches of 8 at step 0"]),
-        (["train.batch_size=5", "train.accumulate=3"], ["train.accumulate=3 leaves a part of one image"]),
+        (
+            ["train.accumulate=8"],
+            ["leaves a micro-batch of one image", "batches of 8 at step 0"],
+        ),
+        (
+            ["train.batch_size=5", "train.accumulate=3"],
+            ["leaves a micro-batch of one image"],
+        ),
         (["data.train=1"], ["Step 0 has 1 training images", "it needs at least 2"]),
         (
             ["scenario.hold_out=0.999"],

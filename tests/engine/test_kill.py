@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from tiny_runs import arguments, assert_equal_runs, checkpoints, quiet_run, recipe
 
+from segue.engine.interrupt import STOPPING
+
 PATIENCE = 300.0
 
 LAUNCHER = """
@@ -125,7 +127,7 @@ def test_ctrl_c_in_a_terminal(tmp_path, finished):
         if process.returncode:
             break
     assert process.returncode == 130, errors
-    assert "--resume" in errors and "Traceback" not in errors
+    assert STOPPING in errors and "--resume" in errors and "Traceback" not in errors
     assert "-" in checkpoints(folder)[-1], "saved inside a step"
     quiet_run(recipe("caf"), folder, resume=True)
     assert_equal_runs(folder, finished("caf"))

@@ -12,7 +12,7 @@ import pytest
 import torch
 from tiny_runs import assert_equal_runs, checkpoints, files, log_lines, quiet_run, recipe, run_until, weights
 
-from segue.core.config import MemoryConfig, RunConfig
+from segue.core.config import ReplayConfig, RunConfig
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.data.batches import Batch
@@ -25,13 +25,13 @@ CPU = torch.device("cpu")
 SHORT = ("scenario.split=1-1", "train.epochs=1", "train.epochs_next=2", "train.workers=0")
 REPLAYING = """
 from dataclasses import dataclass, field
-from segue.core.config import MemoryConfig
+from segue.core.config import ReplayConfig
 from segue.losses import cross_entropy
 from segue.methods.base import About, Method
 
 @dataclass(frozen=True)
 class Config:
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    memory: ReplayConfig = field(default_factory=ReplayConfig)
 
 class Replaying(Method):
     Config = Config
@@ -74,9 +74,9 @@ def equal(a: Batch, b: Batch) -> bool:
 @pytest.mark.parametrize("mode", ["overlapped", "sequential"])
 def test_exemplars_have_the_labels_of_their_own_step(mode: str) -> None:
     data = tiny_data(f"scenario.mode={mode}")
-    memory = data.memory(2, 10)
+    memory = data.exemplars(2, 10)
     assert {exemplar.step for exemplar in memory} == {0, 1} and len(memory) == 10
-    step_data = data.train_batches(2, CPU, replay=MemoryConfig(10)).data
+    step_data = data.train_batches(2, CPU, replay=ReplayConfig(10)).data
     step_data.transform = for_testing(32)
     images = [*data.train_images[2], *(exemplar.image for exemplar in memory)]
     steps = [2] * len(data.train_images[2]) + [exemplar.step for exemplar in memory]
@@ -90,7 +90,7 @@ def test_exemplars_have_the_labels_of_their_own_step(mode: str) -> None:
 
 
 def test_batches_with_memory_are_full_and_start_anywhere() -> None:
-    data, replay = tiny_data(), MemoryConfig(5, 0.4)
+    data, replay = tiny_data(), ReplayConfig(5, 0.4)
     whole = list(data.train_batches(1, CPU, replay=replay))
     images = {data.train_set.keys[i] for i in data.train_images[1]}
     assert len(whole) == 2 * (len(images) // 5) and {len(batch) for batch in whole} == {8}
@@ -102,20 +102,20 @@ def test_batches_with_memory_are_full_and_start_anywhere() -> None:
 
 def test_batches_without_memory_are_as_ever() -> None:
     data = tiny_data()
-    for step, replays in ((0, (MemoryConfig(9), MemoryConfig(0))), (1, (MemoryConfig(0),))):
+    for step, replays in ((0, (ReplayConfig(9), ReplayConfig(0))), (1, (ReplayConfig(0),))):
         plain = data.train_batches(step, CPU)
         for replay in replays:
             other = data.train_batches(step, CPU, replay=replay)
-            assert other.plan == plain.plan and len(other.data) == len(plain.data)
+            assert other.order == plain.order and len(other.data) == len(plain.data)
             assert all(equal(a, b) for a, b in zip(plain, other, strict=True))
-    assert data.train_batches(1, CPU, replay=MemoryConfig(9)).plan != data.train_batches(1, CPU).plan
+    assert data.train_batches(1, CPU, replay=ReplayConfig(9)).order != data.train_batches(1, CPU).order
 
 
 def test_memory_follows_from_the_seed() -> None:
     data = tiny_data()
-    assert data.memory(0, 6) == () and data.memory(2, 0) == ()
-    assert data.memory(3, 6) == tiny_data().memory(3, 6)
-    assert data.memory(1, 6) != tiny_data("train.seed=43").memory(1, 6)
+    assert data.exemplars(0, 6) == () and data.exemplars(2, 0) == ()
+    assert data.exemplars(3, 6) == tiny_data().exemplars(3, 6)
+    assert data.exemplars(1, 6) != tiny_data("train.seed=43").exemplars(1, 6)
 
 
 def test_one_pass_shows_the_step_alone() -> None:
@@ -180,8 +180,8 @@ def test_stopped_inside_steps_with_memory(method: str, tmp_path: Path) -> None:
     config = with_memory(method)
     quiet_run(config, tmp_path / "straight")
     folder, data = tmp_path / "stopped", tiny_data()
-    first = len(data.train_batches(0, CPU).plan)
-    second = data.train_batches(1, CPU, replay=MemoryConfig(6, 0.25)).plan
+    first = len(data.train_batches(0, CPU).order)
+    second = data.train_batches(1, CPU, replay=ReplayConfig(6, 0.25)).order
     inside = second.per_epoch + 1  # in the middle of an epoch and of a pass over the memory
     assert inside < len(second)
     run_until(config, folder, first + inside)

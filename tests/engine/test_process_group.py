@@ -58,7 +58,7 @@ def test_one_process_joins_nobody():
         assert group == Group(CPU) and group.first and not torch.distributed.is_initialized()
         assert group.any(True) and not group.any(False)
         module, tree = nn.Linear(1, 1), {"a": [torch.zeros(1)]}
-        assert group.wrap(module) is module and group.from_first(tree) is tree
+        assert group.wrap(module) is module and group.broadcast(tree) is tree
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ class Two:
             40,
             CPU,
             2,
-            "7 images in 2 parts .*smaller train.accum",
+            "7 images in 2 micro-batches .*smaller train.accum",
         ),
         (["train.batch_size=8", "train.accumulate=4"], 40, CUDA, 2, None),
         (
@@ -168,7 +168,7 @@ def test_finished_steps_are_not_asked_again():
     config, display = recipe("mib", "train.batch_size=4"), Display(quiet=True)
     with pytest.raises(UserError, match="cannot share the batches of step 0"):
         build_data(config, display, Group(CPU, 0, 3))
-    assert build_data(config, display, Group(CPU, 0, 3), first_step=1).share.processes == 3
+    assert build_data(config, display, Group(CPU, 0, 3), first_step=1).rank_slice.world_size == 3
 
 
 # Folders that torchrun comes back to

@@ -20,6 +20,7 @@ from segue.core.config import to_yaml
 from segue.core.errors import UserError
 from segue.core.manifest import manifest_hash
 from segue.core.progress import Display
+from segue.engine import checkpoint
 from segue.engine import run as run_module
 from segue.engine.folder import default_folder, locked
 from segue.engine.recipe import stored_recipe
@@ -436,18 +437,30 @@ def test_resume_without_checkpoints_says_so(tmp_path: Path, finished: Callable[[
     assert_equal_runs(folder, finished("finetune"))
 
 
-def test_run_that_another_process_has_carried_on_is_not_trained_over(done: Path, monkeypatch) -> None:
-    """What was read before the lock was free is stale."""
+def test_a_run_goes_on_from_what_another_process_has_left(done: Path, finished, monkeypatch) -> None:
+    """Nothing is read before the lock is free: it would be stale."""
+    reads: list[Path] = []
 
     @contextmanager
     def waits(folder: Path) -> Iterator[None]:
+        assert not reads
         (folder / "checkpoints" / "step1.safetensors").unlink()  # stands for any change
         with locked(folder):
             yield
 
+    load = checkpoint.load_tree
+    monkeypatch.setattr(checkpoint, "load_tree", lambda path: (reads.append(path), load(path))[1])
     monkeypatch.setattr("segue.engine.run.locked", waits)
-    before = content(done)
-    with pytest.raises(UserError, match=r"Another process has just worked in .*again"):
-        quiet_run(recipe("mib"), done, resume=True)
-    del before["checkpoints/step1.safetensors"]
-    assert content(done) == before
+    quiet_run(recipe("mib"), done, resume=True)
+    assert reads and reads[0].name == "step0.safetensors"
+    assert_equal_runs(done, finished("mib"))
+
+
+def test_a_folder_that_was_removed_while_one_waited_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "run"
+    with locked(folder):
+        assert folder.is_dir()
+    assert not (tmp_path / "new").exists(), "a run that is refused leaves nothing"
+    with locked(folder, patience=0):
+        (folder / "recipe.yaml").write_text("")
+    assert (folder / "recipe.yaml").is_file()

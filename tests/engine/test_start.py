@@ -31,7 +31,7 @@ from tiny_runs import (
 )
 
 from segue.core import plugins
-from segue.core.config import MemoryConfig, RunConfig, validate
+from segue.core.config import ReplayConfig, RunConfig, validate
 from segue.core.declaration import Start
 from segue.core.errors import UserError
 from segue.core.manifest import read_manifest
@@ -63,7 +63,7 @@ def short(method: str | Path, *words: str, split: str = "2-1") -> RunConfig:
 
 def changed(value: Any) -> Any:
     """Another value of a setting."""
-    if isinstance(value, MemoryConfig):
+    if isinstance(value, ReplayConfig):
         return {"size": value.size + 5}
     return value / 2 + 0.01
 
@@ -73,7 +73,7 @@ def later_settings(config: RunConfig) -> dict[str, Any]:
     params, others = config.method.params, {}
     start = plugins.find("method", config.method.name).start
     for name in (each.name for each in dataclasses.fields(params)):
-        if not isinstance(getattr(params, name), float | MemoryConfig):
+        if not isinstance(getattr(params, name), float | ReplayConfig):
             continue
         value = changed(getattr(params, name))
         if start(validate(type(params), {**dataclasses.asdict(params), name: value}, "")) == start(params):

@@ -16,10 +16,11 @@ from segue.core.progress import Display
 from segue.core.records import RunRecord
 from segue.engine import train
 from segue.engine.checkpoint import CheckpointStore, load_tree
+from segue.engine.interrupt import Interrupted
+from segue.engine.log import TIMES_LOG
 from segue.engine.own_files import LAUNCH_FILE
 from segue.engine.recipe import resolve
 from segue.engine.run import run
-from segue.engine.train import Interrupted
 
 SPLIT = "2-1"
 WORDS = (
@@ -92,8 +93,9 @@ def run_until(config: RunConfig, folder: Path, iterations: int, display: Display
 
 
 def files(folder: Path) -> list[str]:
-    """All but the note of who worked here: only torchrun leaves one."""
-    found = (path for path in folder.rglob("*") if path.is_file() and path.name != LAUNCH_FILE)
+    """All that equal runs have in common: neither what the clock said, nor which torchrun worked here."""
+    own = (LAUNCH_FILE, TIMES_LOG)
+    found = (path for path in folder.rglob("*") if path.is_file() and path.name not in own)
     return sorted(path.relative_to(folder).as_posix() for path in found)
 
 

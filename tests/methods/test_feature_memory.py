@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.core.scenario import Step
-from segue.data.batches import Batch, Share
+from segue.data.batches import Batch, RankSlice
 from segue.methods.caf import memory as feature_memory
 from segue.methods.caf.memory import EMPTY, FeatureMemory
 
@@ -28,14 +28,14 @@ def h_of(images: Tensor) -> Tensor:
     return torch.cat([number, *(each.expand_as(number).float() for each in (rows, columns))], dim=1)
 
 
-def batches(labels: Tensor, share: Share | None = None, size: int = 4) -> list[Batch]:
+def batches(labels: Tensor, share: RankSlice | None = None, size: int = 4) -> list[Batch]:
     found = []
     for first in range(0, len(labels), size):
         numbers = torch.arange(len(labels))[first : first + size]
         mine = numbers if share is None else numbers[share.places(len(numbers))[0]]
         images = mine[:, None, None, None].expand(-1, 3, 2 * SIZE, 2 * SIZE).to(torch.uint8)
         full = labels[mine].repeat_interleave(2, 1).repeat_interleave(2, 2)
-        found.append(Batch(images, full, [], share=share or Share(), in_all=len(numbers)))
+        found.append(Batch(images, full, [], rank_slice=share or RankSlice(), global_size=len(numbers)))
     return found
 
 
@@ -70,7 +70,7 @@ def test_later_steps_add_their_own_classes_and_leave_the_rest() -> None:
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_choice_does_not_depend_on_how_images_are_shared(processes: int, monkeypatch) -> None:
-    def collected(share: Share | None) -> FeatureMemory:
+    def collected(share: RankSlice | None) -> FeatureMemory:
         memory = FeatureMemory(CHANNELS, per_class=5, background=7)
         memory.grow(FIRST)
         memory.collect(h_of, batches(drawn(), share), FIRST)
@@ -89,7 +89,7 @@ def test_choice_does_not_depend_on_how_images_are_shared(processes: int, monkeyp
 
     def one(process: int) -> FeatureMemory:
         here.process = process
-        return collected(Share(process, processes))
+        return collected(RankSlice(process, processes))
 
     monkeypatch.setattr(feature_memory, "this_process", lambda: (here.process, processes))
     monkeypatch.setattr(feature_memory, "sum_over_processes", summed)

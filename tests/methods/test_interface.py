@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from segue.core.config import MemoryConfig
+from segue.core.config import ReplayConfig
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import cross_entropy
@@ -130,7 +130,7 @@ class TrainsTheTeacher(Base):
 
 @dataclass(frozen=True)
 class Replaying:
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    memory: ReplayConfig = field(default_factory=ReplayConfig)
 
 
 class NewLabelsOnly(Base):
@@ -178,7 +178,7 @@ class StartsAnyhow(Base):
         (WeighsSaliency, "names a folder of maps"),
         (StartsAnyhow, r"start\(\) gives True"),
         (NewLabelsOnly, "not finite with old labels at step 1"),
-        (ReplaysANumber, "no MemoryConfig"),
+        (ReplaysANumber, "no ReplayConfig"),
     ],
 )
 def test_broken_methods_are_noticed(kind: type[Method], message: str) -> None:

@@ -59,7 +59,7 @@ def test_a_run_folder_is_planned_as_it_is(narrow, tmp_path) -> None:
         (("plan", "caf", "--on", "folder", "--split", "1-1"), "data.root=FOLDER"),
         (("plan", "caf", "--on", "voc", "--split", "15-5", "data.root=.."), "is not a VOC 2012 folder"),
         (("plan", "cafe", "--on", "voc", "--split", "15-5"), "cafe"),
-        ((*PLAN, "train.accumulate=24"), "leaves a part of one image"),
+        ((*PLAN, "train.accumulate=24"), "leaves a micro-batch of one image"),
         ((*PLAN, "--processes", "30"), "30 processes cannot share"),
     ],
 )

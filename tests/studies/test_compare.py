@@ -15,7 +15,7 @@ from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.records import read_run
 from segue.core.remarks import read_remarks
-from segue.engine.train import Interrupted
+from segue.engine.interrupt import Interrupted
 from segue.studies import pool as grid
 
 HERE = ("compare", "--on", "scenes", "--split", "2-1")

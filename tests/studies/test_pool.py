@@ -96,3 +96,25 @@ def _alive(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_iterations(tmp_path: Path) -> None:
+    class Busy:
+        """A process in a long iteration, while Ctrl-C is pressed again."""
+
+        pid, killed = os.getpid(), False
+
+        def is_alive(self) -> bool:
+            return False
+
+        def join(self) -> None:
+            raise KeyboardInterrupt
+
+        def kill(self) -> None:
+            self.killed = True
+
+    pool = grid._Pool([], "cpu", Display(quiet=True), 2, 1, keep_going=False)
+    pool.running = {"a": Busy(), "b": Busy()}
+    with pytest.raises(KeyboardInterrupt):
+        pool._stop()
+    assert all(process.killed for process in pool.running.values())

@@ -61,7 +61,7 @@ def test_seeds_and_first_steps_of_their_own_share_nothing(tmp_path: Path) -> Non
 
 def test_batches_of_every_method_are_checked(tmp_path: Path) -> None:
     plan = {tmp_path / "good": short("finetune"), tmp_path / "bad": short("mib", "train.accumulate=8")}
-    with pytest.raises(UserError, match=r"train\.accumulate=8 leaves a part of one image"):
+    with pytest.raises(UserError, match=r"train\.accumulate=8 leaves a micro-batch of one image"):
         planned(plan, tmp_path)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from segue.cli._stories import USE
 from segue.cli._tell import tell
-from segue.cli.options import RunFolder, named_path
+from segue.cli.options import RunFolder, StepOption, named_path
 
 STORY, PLACE = USE, 7
 
@@ -24,11 +24,12 @@ def command(
             help="The file to write; its ending says how: model.safetensors.",
         ),
     ],
-    step: Annotated[
-        int | None, typer.Option("--step", help="After which step; the last finished one if not given.")
-    ] = None,
+    step: StepOption = None,
 ) -> None:
-    """Write the model of a run as one file, without what only training needs."""
+    """Write the model of a run as one file, without what only training needs.
+
+    segue export runs/caf-voc-15-5-overlapped-s42 model.safetensors
+    """
     from segue.deploy.load import load_run
     from segue.deploy.model import check_export
 
@@ -37,4 +38,4 @@ def command(
     model.export(out)
     count = sum(parameter.numel() for parameter in model.network.parameters())
     tell(f"{out}: {len(model.classes)} channels, {count:,} parameters")
-    tell(f"In Python: import segue; segue.load({str(out)!r}).predict('photo.jpg').save('mask.png')")
+    tell(f"Next, in Python: import segue; segue.load({str(out)!r}).predict('photo.jpg').save('mask.png')")

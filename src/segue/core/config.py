@@ -25,7 +25,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 UNION_MEMBER = re.compile(r"(str|int|float|bool)|(function|constrained)-.*|\w+\[.*\]")
-"""how pydantic names the member of a union that it tried: no part of a key"""
+"""pydantic's names for the member of a union that it tried: no part of a key"""
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
 T = TypeVar("T")
 
@@ -47,9 +47,9 @@ class ScenarioConfig:
     order: str | list[str | int] | None = None
     """order of arrival: class ids or names, random-SEED, or a name that the data set knows (ade20k: b)"""
     manifest: str | None = None
-    """a scenario.json that lists the images of every step"""
+    """scenario.json that lists the images of every step"""
     hold_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """share of the training images that no step trains on; they are tested on instead of the test images"""
+    """fraction of the training images that is held out and tested on instead of the test images"""
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class ModelConfig:
     output_stride: Literal[8, 16, 32] = 16
     """image pixels per feature, in each direction"""
     stages: Count | None = None
-    """stages of the backbone that are used, if not all"""
+    """number of stages of the backbone, if not all"""
     weights: str | None = None
     """local state dict of the backbone (safetensors or a weights-only .pth)"""
     pretrained: bool = False
-    """ask timm's hub for weights"""
+    """weights from timm's hub"""
     frozen_stages: Annotated[int, Field(ge=0)] = 0
-    """first stages of the backbone that are never trained"""
+    """number of first stages of the backbone that are never trained"""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class TrainConfig:
     batch_size: Annotated[int, Field(ge=2)] = 24
     """images of the global batch, over all ranks"""
     accumulate: Count = 1
-    """parts that a batch is split into, one after the other, to save memory"""
+    """number of micro-batches per batch: gradients are accumulated over them, which saves memory"""
     crop: Annotated[int, Field(ge=16)] = 512
     """side of the square training crops, in pixels"""
     scale: tuple[Positive, Positive] = (0.5, 2.0)
@@ -131,9 +131,9 @@ class TrainConfig:
     channels_last: bool = True
     """memory layout with channels last: faster convolutions"""
     checkpointing: bool = False
-    """blocks of the backbone are run again on the way back instead of being kept: less memory, more time"""
+    """gradient checkpointing in the backbone: less memory, more time"""
     compile: bool = False
-    """`torch.compile` for backbone and head"""
+    """`torch.compile` of backbone and head"""
     workers: Annotated[int, Field(ge=0)] = 2
     """processes that read images; 0: the training process does"""
     seed: Annotated[int, Field(ge=0)] = 42
@@ -141,7 +141,9 @@ class TrainConfig:
     log_every: Count = 10
     """iterations per line of log.jsonl"""
     save_seconds: NonNegative = 60.0
-    """time between checkpoints inside a step"""
+    """seconds between resume points inside a step"""
+    track: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
+    """tracker of the log's lines; they stay on this machine unless its own settings say otherwise"""
 
     def epochs_of(self, step: int) -> int:
         return self.epochs if step == 0 else self.epochs_next or self.epochs
@@ -156,21 +158,21 @@ class EvalConfig:
     """What is looked at during and after each step."""
 
     samples: Annotated[int, Field(ge=0)] = 4
-    """test images whose predictions are kept as pictures"""
+    """number of test images whose predictions are kept as pictures"""
     thin: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    """only every so many-th test image is tested"""
+    """stride through the test images: 10 tests every tenth"""
     every: Count | None = None
-    """epochs between tests during a step, by every strategy of the method"""
+    """number of epochs between tests during a step, by every strategy of the method"""
 
 
 @dataclass(frozen=True)
-class MemoryConfig:
+class ReplayConfig:
     """Images of earlier steps that are kept and shown again: a section of the methods that use them."""
 
     size: Annotated[int, Field(ge=0)] = 0
-    """images of earlier steps that are kept; 0: none"""
+    """number of exemplars: images of earlier steps that are kept; 0: none"""
     share: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """share of each batch that these images take"""
+    """fraction of each batch that exemplars take"""
 
     keeps = "memory"
 
@@ -248,4 +250,6 @@ def read_back(config: RunConfig) -> dict[str, Any]:
 
 
 def recipe_hash(config: RunConfig) -> str:
-    return "sha256:" + hashlib.sha256(json.dumps(as_dict(config), sort_keys=True).encode()).hexdigest()
+    content = as_dict(config)
+    del content["train"]["track"]  # who looks on is no part of a recipe: older records have the same hash
+    return "sha256:" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
-from segue.core.config import MemoryConfig
+from segue.core.config import ReplayConfig
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ def keeps_with(method: type[Declaration], params: Any) -> str:
     return ", ".join(filter(None, [method.about.keeps, *used])) or "nothing"
 
 
-def replay_memory(params: Any) -> MemoryConfig | None:
+def replay_memory(params: Any) -> ReplayConfig | None:
     """The memory of images that a method's settings ask for by a section `memory`; None: none."""
     memory = getattr(params, "memory", None)
-    return memory if isinstance(memory, MemoryConfig) and memory.size > 0 else None
+    return memory if isinstance(memory, ReplayConfig) and memory.size > 0 else None
 
 
 def saliency_folder(params: Any) -> Path | None:

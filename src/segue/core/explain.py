@@ -49,8 +49,8 @@ def _keys(section: Any, where: str) -> Iterator[Key]:
         if dataclasses.is_dataclass(value):
             yield from _keys(value, name)
             continue
-        made = field.default_factory is not dataclasses.MISSING
-        default = field.default_factory() if made else field.default
+        make = field.default_factory
+        default = field.default if make is dataclasses.MISSING else make()
         required = default is dataclasses.MISSING
         meaning = meanings.get(field.name, "")
         yield Key(name, value, meaning, range_text(hint), None if required else default, required)

@@ -1,4 +1,4 @@
-"""What a person sees while a run is on: one bar at a time, and a line for whatever is done."""
+"""What a person sees while a run is on: a bar on a terminal, a line a minute elsewhere, and messages."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 REFRESH_SECONDS = 0.2
+HEARTBEAT_SECONDS = 60.0
 
 
 class Bar:
-    """Counts up to a total and shows a short text, through a function or not at all."""
+    """Counts up to a total and shows a short text every few seconds, through a function or not at all."""
 
-    def __init__(self, show: Callable[[int, str], None] | None = None) -> None:
-        self._show, self._shown = show, 0.0
+    def __init__(
+        self, show: Callable[[int, str], None] | None = None, seconds: float = 0.0, shown: float = 0.0
+    ) -> None:
+        """`shown`: the last time at which something was shown, by the clock of `time.monotonic`."""
+        self._show, self._seconds, self._shown = show, seconds, shown
 
     def update(self, done: int, text: str = "") -> None:
-        if self._show is not None:
+        if self._show is not None and self.due:
+            self._shown = time.monotonic()
             self._show(done, text)
 
     @property
     def due(self) -> bool:
         """Whether a new text would be seen: asking a device for its losses at every iteration is slow."""
-        now = time.monotonic()
-        if self._show is None or now - self._shown < REFRESH_SECONDS:
-            return False
-        self._shown = now
-        return True
+        return self._show is not None and time.monotonic() - self._shown >= self._seconds
 
 
 class Display:
-    """Bars and messages on the terminal; `quiet` shows neither."""
+    """Bars and messages on a terminal, heartbeat lines and messages elsewhere; `quiet` shows none of them."""
 
     def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
         self.console = console or Console(stderr=True)
@@ -46,7 +47,11 @@ class Display:
 
     def say(self, message: str) -> None:
         if not self.quiet:
-            self.console.print(message, highlight=False, soft_wrap=True, markup=False)
+            self.answer(message)
+
+    def answer(self, message: str) -> None:
+        """Say what somebody waits for, such as the answer to Ctrl-C: also when quiet."""
+        self.console.print(message, highlight=False, soft_wrap=True, markup=False)
 
     def remark(self, message: str) -> None:
         """Say what holds for many runs alike: once."""
@@ -54,14 +59,45 @@ class Display:
             self._remarks.add(message)
             self.say(message)
 
+    def release_terminal(self) -> None:
+        """Give back what a bar has taken, when the process ends without closing it."""
+        if self.shows_bars:
+            self.console.show_cursor()
+
     @contextmanager
-    def bar(self, title: str, total: int) -> Iterator[Bar]:
-        if not self.shows_bars:
+    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
+        """A bar that begins at `done`; where there is no terminal, a line a minute."""
+        if self.quiet:
             yield Bar()
-            return
-        with terminal_bars(self.console, transient=True) as progress:
-            task = progress.add_task(title, total=total, text="")
-            yield Bar(lambda done, text: progress.update(task, completed=done, text=text))
+        elif not self.shows_bars:
+            yield heartbeat(self.say, title, total, done)
+        else:
+            with terminal_bars(self.console, transient=True) as progress:
+                task = progress.add_task(title, total=total, completed=done, text="")
+                yield Bar(
+                    lambda done, text: progress.update(task, completed=done, text=text), REFRESH_SECONDS
+                )
+
+
+def heartbeat(say: Callable[[str], None], title: str, total: int, first: int = 0) -> Bar:
+    """Says a line a minute: how much is done, the text, and the time left at the speed so far."""
+    began = time.monotonic()
+
+    def show(done: int, text: str) -> None:
+        words = [f"{done} of {total}", text, _left(time.monotonic() - began, done - first, total - done)]
+        say(f"{title}: {', '.join(word for word in words if word)}")
+
+    return Bar(show, HEARTBEAT_SECONDS, began)
+
+
+def _left(seconds: float, done: int, missing: int) -> str:
+    if done <= 0 or missing < 0:
+        return ""
+    left = missing * seconds / done
+    minutes = round(left / 60)
+    if minutes < 2:
+        return f"{left:.0f} s left"
+    return f"{minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f"{minutes} min left"
 
 
 def terminal_bars(console: Console, transient: bool) -> Progress:

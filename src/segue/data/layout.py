@@ -22,50 +22,50 @@ HASH_STEPS = 2**32
 
 
 @dataclass(frozen=True)
-class Part:
-    """The images of one part and where their masks are."""
+class Subset:
+    """The images that train, or those that test, and where their masks are."""
 
     images: Path
     masks: Path
     keys: tuple[str, ...]
     """paths of the images below `images`, without suffix"""
     guessed: bool = False
-    """nothing says which images train and test: a hash of their names does"""
+    """a hash of the names says which images train and test, since nothing else does"""
 
 
-def find_part(root: Path, name: str, split: Literal["train", "test"], test_share: float) -> Part:
-    """The part of a folder that has this name, such as train; its layout is found out.
+def find_subset(root: Path, name: str, split: Literal["train", "test"], test_share: float) -> Subset:
+    """The subset of a folder's images that has this name, such as train; the folder's layout is found out.
 
-    Where nothing speaks of parts, the usual names (`train`, `val`) mean a share of all images.
+    Where nothing speaks of subsets, the usual names (`train`, `val`) mean a fraction of all images.
     """
     if (root / name).is_dir() and (root / f"{name}annot").is_dir():
-        return Part(root / name, root / f"{name}annot", tuple(files_by_key(root / name, IMAGE_SUFFIXES)))
+        return Subset(root / name, root / f"{name}annot", tuple(files_by_key(root / name, IMAGE_SUFFIXES)))
     images, masks = (_only(root, names, what) for what, names in _KINDS.items())
     for place in _list_places(root):
         if (place / f"{name}.txt").exists():
-            return Part(images, masks, read_list(place / f"{name}.txt"))
+            return Subset(images, masks, read_list(place / f"{name}.txt"))
     if (images / name).is_dir() or (masks / name).is_dir():
         if not (images / name).is_dir() or not (masks / name).is_dir():
             absent = masks / name if (images / name).is_dir() else images / name
-            raise UserError(f"{absent} is missing: the part '{name}' needs images and masks.")
-        return Part(images / name, masks / name, tuple(files_by_key(images / name, IMAGE_SUFFIXES)))
-    parts = part_names(root)
-    if parts or name != USUAL[split]:
-        has = f"but it has {', '.join(parts[:8])}" if parts else "nor any other"
+            raise UserError(f"{absent} is missing: the subset '{name}' needs images and masks.")
+        return Subset(images / name, masks / name, tuple(files_by_key(images / name, IMAGE_SUFFIXES)))
+    subsets = subset_names(root)
+    if subsets or name != USUAL[split]:
+        has = f"but it has {', '.join(subsets[:8])}" if subsets else "nor any other"
         raise UserError(
-            f"{root} has no part '{name}' (neither {root / name}.txt nor {images / name}), {has}."
-            " Name its parts: data.train=..., data.test=..."
+            f"{root} has no subset '{name}' (neither {root / name}.txt nor {images / name}), {has}."
+            " Name its subsets: data.train=..., data.test=..."
         )
     chosen = held_out(tuple(files_by_key(images, IMAGE_SUFFIXES)), test_share, split)
-    return Part(images, masks, chosen, guessed=True)
+    return Subset(images, masks, chosen, guessed=True)
 
 
-def part_names(root: Path) -> list[str]:
-    """The parts that a folder has lists or sub-folders of, whatever they are for."""
+def subset_names(root: Path) -> list[str]:
+    """The subsets that a folder has lists or sub-folders of, whatever they are for."""
     images = [root / name for name in IMAGE_FOLDERS if (root / name).is_dir()]
-    found = {part for place in _list_places(root) for part in _lists(place)}
-    found |= {part for folder in images for part in _folders(folder)}
-    return sorted(found | {part for part in _folders(root) if (root / f"{part}annot").is_dir()})
+    found = {name for place in _list_places(root) for name in _lists(place)}
+    found |= {name for folder in images for name in _folders(folder)}
+    return sorted(found | {name for name in _folders(root) if (root / f"{name}annot").is_dir()})
 
 
 _KINDS: dict[str, Sequence[str]] = {"images": IMAGE_FOLDERS, "masks": MASK_FOLDERS}
@@ -176,15 +176,15 @@ def _list_places(root: Path) -> tuple[Path, Path]:
 
 
 def _lists(folder: Path) -> list[str]:
-    """Parts that have a list."""
-    return [path.stem for path in folder.glob("*.txt") if path.stem.lower() in PARTS]
+    """Subsets that have a list."""
+    return [path.stem for path in folder.glob("*.txt") if path.stem.lower() in SUBSETS]
 
 
 def _folders(images: Path) -> list[str]:
-    """Parts that have a folder of their own."""
-    return [path.name for path in images.iterdir() if path.is_dir() and path.name.lower() in PARTS]
+    """Subsets that have a folder of their own."""
+    return [path.name for path in images.iterdir() if path.is_dir() and path.name.lower() in SUBSETS]
 
 
 USUAL = {"train": "train", "test": "val"}
-PARTS = frozenset({"train", "training", "trainval", "val", "valid", "validation", "test", "testing", "dev"})
-"""names that are taken for parts"""
+SUBSETS = frozenset({"train", "training", "trainval", "val", "valid", "validation", "test", "testing", "dev"})
+"""names that are taken for subsets"""

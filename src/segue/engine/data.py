@@ -9,14 +9,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from segue.core.config import MemoryConfig, RunConfig
+from segue.core.config import ReplayConfig, RunConfig
 from segue.core.errors import UserError
 from segue.core.manifest import manifest as make_manifest
 from segue.core.progress import Display
 from segue.core.scenario import Scenario
-from segue.data.batches import WHOLE, Batch, Batches, BatchPlan, MixedPlan, OrderedPlan, Share, StepData
+from segue.data.batches import (
+    WHOLE,
+    Batch,
+    Batches,
+    FixedOrder,
+    MixedOrder,
+    RankSlice,
+    ShuffledOrder,
+    StepData,
+)
 from segue.data.datasets.base import SegDataset
-from segue.data.memory import Exemplar, choose_memory
+from segue.data.exemplars import Exemplar, choose_exemplars
 from segue.data.saliency import check_maps
 from segue.data.transforms import test_transform, train_transform
 from segue.engine.build import build_scenario, index_classes, open_sets
@@ -41,8 +50,8 @@ class Data:
     """class index of the test images"""
     saliency: Path | None = None
     """folder of saliency maps that training batches hold"""
-    share: Share = WHOLE
-    """what this process has of every batch"""
+    rank_slice: RankSlice = WHOLE
+    """slice of every global batch that this process has"""
 
     def with_saliency(self, folder: Path) -> Data:
         """The same data with saliency maps, after checking that they are there."""
@@ -51,26 +60,28 @@ class Data:
         return replace(self, saliency=folder)
 
     def train_batches(
-        self, step_index: int, device: torch.device, start: int = 0, replay: MemoryConfig | None = None
+        self, step_index: int, device: torch.device, start: int = 0, replay: ReplayConfig | None = None
     ) -> Batches:
         """The step's batches from iteration `start` on, with the exemplars that `replay` asks for."""
         train, images = self.config.train, len(self.train_images[step_index])
         epochs, seed = train.epochs_of(step_index), (train.seed, step_index)
-        memory = self.memory(step_index, replay.size) if replay is not None else ()
-        if replay is None or not memory:
-            plan = BatchPlan(images, train.batch_size, epochs, seed)
+        exemplars = self.exemplars(step_index, replay.size) if replay is not None else ()
+        if replay is None or not exemplars:
+            order = ShuffledOrder(images, train.batch_size, epochs, seed)
         else:
-            plan = MixedPlan(images, len(memory), train.batch_size, replay.share, epochs, seed)
-        data = self._train_data(step_index, memory)
-        return Batches(data, plan, device, train.workers, start, self.share, train.accumulate)
+            order = MixedOrder(images, len(exemplars), train.batch_size, replay.share, epochs, seed)
+        data = self._train_data(step_index, exemplars)
+        return Batches(data, order, device, train.workers, start, self.rank_slice, train.accumulate)
 
-    def memory(self, step_index: int, size: int) -> tuple[Exemplar, ...]:
+    def exemplars(self, step_index: int, size: int) -> tuple[Exemplar, ...]:
         """The exemplars that are there when a step begins (one after the last: those that a run leaves)."""
-        memory: tuple[Exemplar, ...] = ()
+        exemplars: tuple[Exemplar, ...] = ()
         for k in range(step_index):
             steps, seed = self.scenario[: k + 1], derive_seed(self.config.train.seed, k, 2)
-            memory = choose_memory(memory, self.train_images[k], steps, self.train_present, size, seed)
-        return memory
+            exemplars = choose_exemplars(
+                exemplars, self.train_images[k], steps, self.train_present, size, seed
+            )
+        return exemplars
 
     def one_pass(self, step_index: int, device: torch.device) -> Batches:
         """Every training image of the step once, in order, augmented always in the same way."""
@@ -81,22 +92,22 @@ class Data:
         return self._ordered(self._test_data(step_index, self.test_images[step_index]), device)
 
     def _ordered(self, data: StepData, device: torch.device) -> Batches:
-        plan = OrderedPlan(len(data), self.config.train.batch_size)
-        return Batches(data, plan, device, self.config.train.workers, share=self.share)
+        order = FixedOrder(len(data), self.config.train.batch_size)
+        return Batches(data, order, device, self.config.train.workers, rank_slice=self.rank_slice)
 
     def sample_batch(self, images: np.ndarray, device: torch.device) -> Batch:
         """Some test images with the labels of the last step, as one batch."""
         data = self._test_data(len(self.scenario) - 1, images)
-        return next(iter(Batches(data, OrderedPlan(len(data), len(data)), device)))
+        return next(iter(Batches(data, FixedOrder(len(data), len(data)), device)))
 
-    def _train_data(self, step_index: int, memory: Sequence[Exemplar] = ()) -> StepData:
+    def _train_data(self, step_index: int, exemplars: Sequence[Exemplar] = ()) -> StepData:
         """The step's images with its labels, then exemplars, each with the labels of its own step."""
         train, images = self.config.train, self.train_images[step_index]
         tables = np.stack([self.scenario.label_table(step) for step in self.scenario[: step_index + 1]])
         table = tables[step_index]
-        if memory:
-            steps = [step_index] * len(images) + [exemplar.step for exemplar in memory]
-            images, table = np.append(images, [exemplar.image for exemplar in memory]), tables[steps]
+        if exemplars:
+            steps = [step_index] * len(images) + [exemplar.step for exemplar in exemplars]
+            images, table = np.append(images, [exemplar.image for exemplar in exemplars]), tables[steps]
         transform = train_transform(train.crop, train.scale)
         return StepData(self.train_set, images, table, transform, self.saliency)
 
@@ -116,10 +127,10 @@ def build_data(config: RunConfig, display: Display, group: Group = ALONE, first_
     """
     train_set, test_set = open_sets(config)
     scenario, keys = build_scenario(config, train_set)
-    train_present, share = index_classes(train_set, "train", display), config.scenario.hold_out
-    train_images = step_images(scenario, keys, train_set.keys, train_present, share)
-    if share:  # the test images play no part at all
-        test_set, test_present, tested = train_set, train_present, chosen_by_name(train_set.keys, share)
+    train_present, hold_out = index_classes(train_set, "train", display), config.scenario.hold_out
+    train_images = step_images(scenario, keys, train_set.keys, train_present, hold_out)
+    if hold_out:  # the test images play no part at all
+        test_set, test_present, tested = train_set, train_present, chosen_by_name(train_set.keys, hold_out)
     else:
         test_present = index_classes(test_set, "test", display)
         tested = np.ones(len(test_set), dtype=bool)
@@ -130,10 +141,11 @@ def build_data(config: RunConfig, display: Display, group: Group = ALONE, first_
     if problems := step_problems(config, scenario, counts, group, first_step):
         raise UserError(problems[0])
     in_tests = test_present[test_images[-1]].any(axis=0)
-    if unseen := [scenario.classes.names[each] for each in scenario[-1].seen if not in_tests[each]]:
-        kind = "held-out" if share else "test"
-        display.remark(f"No {kind} image shows {', '.join(unseen)}: scores say nothing about such classes.")
+    names = scenario.classes.names
+    if unseen := [names[class_id] for class_id in scenario[-1].seen if not in_tests[class_id]]:
+        which = "held-out" if hold_out else "test"
+        display.remark(f"No {which} image shows {', '.join(unseen)}: scores say nothing about such classes.")
     return Data(
         config, scenario, train_set, test_set, train_images, test_images, train_present, test_present,
-        share=group.share,
+        rank_slice=group.rank_slice,
     )  # fmt: skip

@@ -47,7 +47,7 @@ def evaluate_by(
         for name, confusion in confusions.items():
             predicted = logits[name].argmax(1)[valid]
             confusion += torch.bincount(truth + predicted, minlength=channels * channels)
-        done += batch.total
+        done += batch.global_size
         if bar is not None:
             bar.update(done, "images")
     return {

@@ -8,8 +8,9 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from segue.core.config import RunConfig, as_dict, read_back, to_yaml
@@ -22,11 +23,11 @@ from segue.engine.own_files import LAUNCH_FILE, check_own
 from segue.engine.recipe import complete
 
 EARLY_FILES = re.compile(r"scenario\.json|launch\.txt|\.(scenario\.json|launch\.txt|recipe\.yaml)\..*\.part")
-"""what a run leaves that was stopped before it had its recipe"""
+"""names of files that a run leaves if it is stopped before it has its recipe"""
 
 MAY_CHANGE = frozenset(
     {
-        *("data.root", "train.workers", "train.save_seconds", "train.checkpointing"),
+        *("data.root", "train.workers", "train.save_seconds", "train.checkpointing", "train.track"),
         *("eval.samples", "eval.every"),
     }
 )
@@ -53,8 +54,7 @@ def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool)
     """A folder is new, or is to be overwritten, or holds a run of the very same recipe."""
     if resume and overwrite:
         raise UserError("--resume goes on, --overwrite starts anew: choose one of them.")
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"The run folder {folder} is a file. Name another with --out.")
+    _refuse_file(folder)
     is_run = (folder / "recipe.yaml").is_file()
     content = list(folder.iterdir()) if folder.exists() else []
     if (resume or overwrite) and not is_run and not all(EARLY_FILES.fullmatch(path.name) for path in content):
@@ -118,26 +118,42 @@ def locked(folder: Path, patience: float = 15.0) -> Iterator[None]:
     except ImportError:  # Windows
         yield
         return
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    deadline = time.monotonic() + patience
+    while (handle := _lock(folder, fcntl)) is None:
+        if time.monotonic() > deadline:
+            raise UserError(f"Another process is working in {folder}: wait for it, or stop it.")
+        time.sleep(0.2)
+    try:
+        yield
+    finally:
+        for place in missing:  # of a run that was refused nothing is left: only empty folders can be removed
+            with suppress(OSError):
+                place.rmdir()
+        os.close(handle)
+
+
+def _refuse_file(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"The run folder {folder} is a file. Name another with --out.")
+
+
+def _lock(folder: Path, fcntl: ModuleType) -> int | None:
+    """A folder, made if need be, open and locked; None while another process has it, or has removed it."""
+    _refuse_file(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise UserError(f"Cannot write {folder}: {error.strerror}.") from error
-    deadline = time.monotonic() + patience
     try:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise UserError(
-                        f"Another process is working in {folder}: wait for it, or stop it."
-                    ) from None
-                time.sleep(0.2)
-        yield
-    finally:
-        os.close(handle)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if folder.is_dir() and os.path.samestat(os.fstat(handle), folder.stat()):
+            return handle
+    except BlockingIOError:
+        pass
+    os.close(handle)
+    return None
 
 
 def open_folder(folder: Path, config: RunConfig, manifest: dict[str, Any]) -> None:

@@ -14,11 +14,11 @@ from segue.data.batches import WHOLE
 from segue.engine.processes import ALONE, Group
 
 
-def chosen_by_name(keys: Sequence[str], share: float) -> np.ndarray:
-    """Which images belong to a share of all: the same in every step, whatever else there is."""
-    # not the hash that parts a folder into training and test images: it would find none of its share again
+def chosen_by_name(keys: Sequence[str], fraction: float) -> np.ndarray:
+    """Which images belong to a fraction of all: the same in every step, whatever else there is."""
+    # not the hash that parts a folder into training and test images: it would find none of its fraction again
     digests = (hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=4) for key in keys)
-    return np.array([int.from_bytes(digest.digest(), "big") < share * 2**32 for digest in digests])
+    return np.array([int.from_bytes(digest.digest(), "big") < fraction * 2**32 for digest in digests])
 
 
 def step_images(
@@ -32,7 +32,7 @@ def step_images(
     without those that are held out."""
     images = scenario.train_images(present) if listed is None else _listed_images(listed, keys)
     held_out = chosen_by_name(keys, hold_out)
-    return tuple(each[~held_out[each]] for each in images) if hold_out else images
+    return tuple(chosen[~held_out[chosen]] for chosen in images) if hold_out else images
 
 
 def _listed_images(listed: Sequence[Sequence[str]], keys: Sequence[str]) -> tuple[np.ndarray, ...]:
@@ -65,27 +65,28 @@ def step_problems(
         elif problem := _batch_problem(config, step, min(config.train.batch_size, train), group):
             problems.append(problem)
         if test == 0:
-            kind, remedy = ("held-out", " Hold out more: scenario.hold_out.") if held_out else ("test", "")
+            which, remedy = ("held-out", " Hold out more: scenario.hold_out.") if held_out else ("test", "")
             problems.append(
-                f"No {kind} image shows a class that is known at step {step.index} ({names}).{remedy}"
+                f"No {which} image shows a class that is known at step {step.index} ({names}).{remedy}"
             )
     return problems
 
 
 def _batch_problem(config: RunConfig, step: Step, batch: int, group: Group) -> str | None:
-    """Why the smallest part of a batch is too small for batch norm, or to be shared by all processes."""
-    parts = WHOLE.places(batch, config.train.accumulate)
-    least = min(map(len, parts))
+    """Why the smallest micro-batch is too small for batch norm, or to be shared by all processes."""
+    micro_batches = WHOLE.places(batch, config.train.accumulate)
+    least = min(map(len, micro_batches))
     norm_learns = step.first or config.train.norm == "batch"
     needed = 2 if norm_learns and not group.syncs_norm else 1
     if least >= max(needed * group.size, 2 if norm_learns else 1):
         return None
     if group.size == 1:
         return (
-            f"train.accumulate={config.train.accumulate} leaves a part of one image (batches of {batch}"
-            f" at step {step.index}), but batch norm needs at least 2. Choose a smaller train.accumulate."
+            f"train.accumulate={config.train.accumulate} leaves a micro-batch of one image"
+            f" (batches of {batch} at step {step.index}), but batch norm needs at least 2."
+            " Choose a smaller train.accumulate."
         )
-    split = f" in {len(parts)} parts" if len(parts) > 1 else ""
+    split = f" in {len(micro_batches)} micro-batches" if len(micro_batches) > 1 else ""
     reason = ", for batch norm" if needed == 2 else ""
     fixes = ["start fewer processes"]
     if batch == config.train.batch_size:

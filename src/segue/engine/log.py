@@ -1,10 +1,11 @@
-"""The log of losses: means over a few iterations, one JSON line each, equal bytes after any interruption."""
+"""The logs of a run: losses, equal bytes after any interruption, and beside them what the clock said."""
 
 from __future__ import annotations
 
 import json
 import math
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ from torch import Tensor
 
 from segue.core.errors import UserError
 from segue.core.records import append_file
+from segue.engine.track import Tracker
+
+LOSS_LOG = "log.jsonl"
+TIMES_LOG = "times.jsonl"
 
 
 class LossMeter:
@@ -55,15 +60,15 @@ class LossMeter:
 class BadLoss(UserError):
     """A loss term, or a weight because of its gradient, became NaN or infinite."""
 
-    def __init__(self, name: str, value: float, kind: str = "loss term") -> None:
-        super().__init__(f"The {kind} '{name}' became {value}.")
-        self.culprit = f"'{name}'" if kind == "loss term" else "one of the loss terms"
+    def __init__(self, name: str, value: float, subject: str = "loss term") -> None:
+        super().__init__(f"The {subject} '{name}' became {value}.")
+        self.culprit = f"'{name}'" if subject == "loss term" else "one of the loss terms"
 
 
-class LossLog:
-    """log.jsonl, line by line. Its length is part of a checkpoint: a resumed run cuts what came after."""
+class LineFile:
+    """A file of JSON lines, each there at once."""
 
-    def __init__(self, path: Path, keep_bytes: int = 0) -> None:
+    def __init__(self, path: Path, keep_bytes: int) -> None:
         self.path = path
         try:
             self._file = append_file(path, path.parent)
@@ -85,3 +90,60 @@ class LossLog:
     def close(self) -> None:
         with suppress(OSError):  # every line was flushed: what is left failed before, and was said
             self._file.close()
+
+
+class RunLog:
+    """log.jsonl, times.jsonl and the tracker, fed with the same lines.
+
+    The length of log.jsonl is part of a checkpoint: a resumed run cuts what came after. times.jsonl keeps
+    what was done in vain, too: time went by.
+    """
+
+    def __init__(self, folder: Path, keep_bytes: int = 0, tracker: Tracker | None = None) -> None:
+        self._losses = LineFile(folder / LOSS_LOG, keep_bytes)
+        self._times = LineFile(folder / TIMES_LOG, _whole_lines(folder / TIMES_LOG))
+        self._tracker = tracker
+        self._since = (0, 0.0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of log.jsonl."""
+        return self._losses.size
+
+    def count_from(self, iteration: int, seconds: float) -> None:
+        """The iteration and the training time from which on the next line takes its speed."""
+        self._since = iteration, seconds
+
+    def write(self, line: dict[str, Any], seconds: float, peak_memory: int) -> None:
+        """Mean losses of some iterations, after so many seconds of training in this step."""
+        self._losses.write(line)
+        iteration, before = self._since
+        speed = (line["iteration"] - iteration) / max(seconds - before, 1e-9)
+        self.count_from(line["iteration"], seconds)
+        times = {
+            "step": line["step"],
+            "iteration": line["iteration"],
+            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            "seconds": round(seconds, 3),
+            "iterations_per_second": round(speed, 4),
+            "peak_memory": peak_memory,
+        }
+        self._times.write(times)
+        if self._tracker is not None:
+            speeds = {"lr": line["lr"], "iterations_per_second": speed}
+            self._tracker.log(line["step"], line["iteration"], line["losses"] | speeds)
+
+    def scores(self, step: int, scores: dict[str, float]) -> None:
+        if self._tracker is not None:
+            self._tracker.scores(step, scores)
+
+    def close(self) -> None:
+        self._losses.close()
+        self._times.close()
+        if self._tracker is not None:
+            self._tracker.close()
+
+
+def _whole_lines(path: Path) -> int:
+    """Bytes up to the end of the last line: a killed process may have left half of one."""
+    return path.read_bytes().rfind(b"\n") + 1 if path.is_file() else 0

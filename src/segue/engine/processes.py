@@ -1,4 +1,4 @@
-"""A run by several processes, as torchrun starts them: each has its share of every batch, the first writes.
+"""A run by several processes, as torchrun starts them: each has its slice of every batch, the first writes.
 
 All hold the same weights. Gradients are averaged by DistributedDataParallel; what decides the course of a run
 (where it goes on, when it stops) is agreed upon here. Small things go through the CPU (Gloo) on GPUs too, so
@@ -26,15 +26,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from segue.core.errors import UserError
 from segue.core.launch import Launch, this_launch
-from segue.data.batches import Share
+from segue.data.batches import RankSlice
 from segue.engine.checkpoint import put_together, take_apart
 from segue.engine.runtime import pick_device
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 PATIENCE = timedelta(hours=1)
-"""how long processes wait for one that reads all masks or writes; one that is gone is noticed at once"""
+"""longest wait for a process that reads all masks or writes; one that is gone is noticed at once"""
 MEETING = timedelta(minutes=10)
-"""how long they wait for each other at the start"""
+"""longest wait of the processes for each other at the start"""
 MEETING_PAUSE = 0.05
 SYNCED = {nn.BatchNorm2d: nn.SyncBatchNorm, BatchNormAct2d: SyncBatchNormAct}
 
@@ -58,8 +58,8 @@ class Group:
         return self.rank == 0
 
     @property
-    def share(self) -> Share:
-        return Share(self.rank, self.size)
+    def rank_slice(self) -> RankSlice:
+        return RankSlice(self.rank, self.size)
 
     @property
     def syncs_norm(self) -> bool:
@@ -87,16 +87,16 @@ class Group:
         if not self.local_rank:
             self.wait()
 
-    def from_first(self, tree: Any) -> Any:
+    def broadcast(self, tree: Any) -> Any:
         """What the first process has: nested dicts and lists of tensors, numbers and strings."""
         if self.size == 1:
             return tree
         skeleton, tensors = take_apart(tree if self.first else None)
-        kinds = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
-        told = [skeleton, kinds]
-        dist.broadcast_object_list(told, device=torch.device("cpu"))
-        skeleton, kinds = told
-        for name, (shape, dtype) in kinds.items():
+        layouts = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+        message = [skeleton, layouts]
+        dist.broadcast_object_list(message, device=torch.device("cpu"))
+        skeleton, layouts = message
+        for name, (shape, dtype) in layouts.items():
             tensor = tensors.setdefault(name, torch.empty(shape, dtype=dtype))
             if tensor.numel():
                 dist.broadcast(tensor.view(-1).view(torch.uint8), 0)  # Gloo does not know every type
@@ -106,7 +106,7 @@ class Group:
         """What is called for the losses, so that gradients are averaged over the processes.
 
         Parameters may be unused in an iteration, and keep no gradient then. Buffers are equal anyway, except
-        for the statistics of batch norm; `share_norm` is for those.
+        for the statistics of batch norm; `broadcast_norm` is for those.
         """
         if self.size == 1:
             return method
@@ -116,7 +116,7 @@ class Group:
             warnings.simplefilter("ignore", FutureWarning)  # newer versions have a new name for the first
             return DistributedDataParallel(method, broadcast_buffers=False, find_unused_parameters=True)
 
-    def share_norm(self, method: nn.Module) -> None:
+    def broadcast_norm(self, method: nn.Module) -> None:
         """The statistics of batch norm become those of the first process, whose checkpoints hold them."""
         if self.size > 1:
             for module in method.modules():

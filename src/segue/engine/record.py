@@ -15,12 +15,11 @@ from segue.core.declaration import replay_memory
 from segue.core.metrics import step_scores
 from segue.core.records import StepRecord, TrajectoryRecord
 from segue.core.scenario import Step
-from segue.data.memory import write_memory
+from segue.data.exemplars import write_exemplars
 from segue.engine.data import Data
 from segue.engine.evaluate import evaluate, evaluate_by
-from segue.engine.runtime import (
-    versions,
-)
+from segue.engine.log import RunLog
+from segue.engine.runtime import versions
 from segue.engine.samples import choose_samples, write_inputs, write_predictions
 from segue.engine.site import Site
 from segue.methods.base import Method
@@ -33,11 +32,11 @@ def watcher(method: Method, data: Data, step: Step, site: Site) -> Callable[[int
     def watch(epoch: int) -> None:
         if epoch % config.eval.every and epoch != config.train.epochs_of(step.index):
             return
-        site.group.share_norm(method)
+        site.group.broadcast_norm(method)
         batches = data.test_batches(step.index, site.device)
         strategies = tuple(method.predictors())
-        found = evaluate_by(method, strategies, batches, step.num_channels, config.train.precision)
-        confusions = {name: tuple(map(tuple, matrix.tolist())) for name, matrix in found.items()}
+        matrices = evaluate_by(method, strategies, batches, step.num_channels, config.train.precision)
+        confusions = {name: tuple(map(tuple, matrix.tolist())) for name, matrix in matrices.items()}
         if site.group.first:
             record = TrajectoryRecord(step.index, epoch, len(data.scenario.groups[0]), confusions)
             record.write(site.folder)
@@ -45,7 +44,9 @@ def watcher(method: Method, data: Data, step: Step, site: Site) -> Callable[[int
     return watch
 
 
-def record_step(method: Method, data: Data, step: Step, site: Site, outcome: dict[str, Any]) -> None:
+def record_step(
+    method: Method, data: Data, step: Step, site: Site, outcome: dict[str, Any], log: RunLog | None = None
+) -> None:
     """Test a finished step and write its record and its pictures."""
     began = time.monotonic()
     batches = data.test_batches(step.index, site.device)
@@ -55,6 +56,20 @@ def record_step(method: Method, data: Data, step: Step, site: Site, outcome: dic
     if site.group.first:
         _pictures(method, data, step, site)
         _write_record(method, data, step, site, outcome, confusion, seconds)
+        scores = _mean_ious(confusion, data)
+        if log is not None:
+            log.scores(step.index, scores)
+        means = ", ".join(f"{name} {100 * value:.1f}" for name, value in scores.items())
+        site.display.say(
+            f"{step_title(data, step)}: mIoU {means} after {outcome['seconds']:.0f} s of training"
+        )
+
+
+def _mean_ious(confusion: np.ndarray, data: Data) -> dict[str, float]:
+    """Mean IoU of old, new and all classes, as far as there are such."""
+    scores = step_scores(confusion, len(data.scenario.groups[0]))
+    means = {"old": scores.old, "new": scores.new, "all": scores.all}
+    return {name: value for name, value in means.items() if not math.isnan(value)}
 
 
 def _write_record(
@@ -69,8 +84,9 @@ def _write_record(
     config, scenario, folder = data.config, data.scenario, site.folder
     images = {"train": len(data.train_images[step.index]), "test": len(data.test_images[step.index])}
     if (replay := replay_memory(config.method.params)) is not None:
-        images["memory"] = len(data.memory(step.index, replay.size))
-        write_memory(folder, step.index, data.memory(step.index + 1, replay.size), data.train_set.keys)
+        images["memory"] = len(data.exemplars(step.index, replay.size))
+        kept = data.exemplars(step.index + 1, replay.size)
+        write_exemplars(folder, step.index, kept, data.train_set.keys)
     names = scenario.classes.names
     parameters = list(method.model.parameters())
     StepRecord(
@@ -95,10 +111,6 @@ def _write_record(
         },
         offline=scenario.offline,
     ).write(folder)
-    scores = step_scores(confusion, len(scenario.groups[0]))
-    shown = {"old": scores.old, "new": scores.new, "all": scores.all}
-    means = ", ".join(f"{name} {100 * value:.1f}" for name, value in shown.items() if not math.isnan(value))
-    site.display.say(f"{step_title(data, step)}: mIoU {means} after {outcome['seconds']:.0f} s of training")
 
 
 def _tested(config: RunConfig) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ from segue.engine.folder import (
     note_launch,
     open_folder,
 )
-from segue.engine.log import LossLog
+from segue.engine.interrupt import interrupts
+from segue.engine.log import RunLog
 from segue.engine.own_files import clear_folder
 from segue.engine.processes import Group, joined
 from segue.engine.record import record_step, step_title, watcher
@@ -40,6 +42,7 @@ from segue.engine.runtime import (
 )
 from segue.engine.site import Site
 from segue.engine.start import read_start, take_over, weights_content
+from segue.engine.track import check_tracker, open_tracker
 from segue.engine.train import Session, train_step
 from segue.methods.base import Method, StepContext
 
@@ -66,39 +69,33 @@ def run(
         >>> [step.classes[-1] for step in record.steps]
         ['checked square', 'checked triangle']
     """
+    check_tracker(config.train.track)
+    folder = _named(folder)
     with joined(device) as group:
         display = (display or Display()) if group.first else Display(quiet=True)
-        folder = _named(folder)
-        site = Site(folder, CheckpointStore(folder, identity(config)), group, display)
-        if group.first:
-            resume, overwrite = after_restart(folder, resume, overwrite)
-            check_folder(folder, config, resume, overwrite)
-        seen = site.store.entries()
-        point = _resume_point(site, resume, overwrite)
-        with group.node_first():
-            data = build_data(config, display, group, point.finished_step + 1)
-        with group.node_first():
-            method = build_method(config, group.device, initial_weights=point.at_start)
-        if (maps := saliency_folder(config.method.params)) is not None:
-            data = data.with_saliency(maps)
-        manifest = _same_manifest(data, group)
-        if start is not None:
-            point = _from_start(start, config, manifest, site, point)
-        if not group.first:
+        store = CheckpointStore(folder, identity(config))
+        with interrupts(display if group.first else None) as stops, _alone_in(folder, group):
+            site = Site(folder, store, group, display, stops)
+            if group.first:
+                resume, overwrite = after_restart(folder, resume, overwrite)
+                check_folder(folder, config, resume, overwrite)
+            point = _resume_point(site, resume, overwrite)
+            data, method = _build(config, site, point)
+            manifest = _same_manifest(data, group)
+            if start is not None:
+                point = _from_start(start, config, manifest, site, point)
+            if group.first:
+                clear_folder(folder, everything=overwrite)
+                note_launch(folder)
+                open_folder(folder, config, manifest)
+                _check_records(folder, point.finished_step)
             _run_steps(method, data, site, point)
-            return None
-        with locked(folder):
-            if site.store.entries() != seen:  # while this process waited for the lock
-                raise UserError(
-                    f"Another process has just worked in {folder}: start the command again to go on."
-                )
-            check_folder(folder, config, resume, overwrite)
-            clear_folder(folder, everything=overwrite)
-            note_launch(folder)
-            open_folder(folder, config, manifest)
-            _check_records(folder, point.finished_step)
-            _run_steps(method, data, site, point)
-        return read_run(folder)
+        return read_run(folder) if group.first else None
+
+
+def _alone_in(folder: Path, group: Group) -> AbstractContextManager[None]:
+    """The first process works in the run folder, and no process of another run."""
+    return locked(folder) if group.first else nullcontext()
 
 
 def _named(folder: str | Path) -> Path:
@@ -112,9 +109,20 @@ def _resume_point(site: Site, resume: bool, overwrite: bool) -> ResumePoint:
     point = ResumePoint()
     if site.group.first and not overwrite:
         point = site.store.resume_point(site.display.say)
-        if resume and point.at_start and site.folder.exists():
+        if resume and point.at_start and (site.folder / "recipe.yaml").exists():
             site.display.say(f"{site.folder} has no checkpoint to go on from: starting at the beginning.")
-    return ResumePoint(**site.group.from_first(vars(point)))
+    return ResumePoint(**site.group.broadcast(vars(point)))
+
+
+def _build(config: RunConfig, site: Site, point: ResumePoint) -> tuple[Data, Method]:
+    """Data and method, checked before anything is trained or written."""
+    with site.group.node_first():
+        data = build_data(config, site.display, site.group, point.finished_step + 1)
+    with site.group.node_first():
+        method = build_method(config, site.device, initial_weights=point.at_start)
+    if (maps := saliency_folder(config.method.params)) is not None:
+        data = data.with_saliency(maps)
+    return data, method
 
 
 def _from_start(
@@ -124,15 +132,15 @@ def _from_start(
     if not point.at_start:
         site.display.say(f"{site.folder} goes on from its own checkpoint: {start} is not needed.")
         return point
-    found = read_start(start, config, manifest) if site.group.first else None
+    checkpoint = read_start(start, config, manifest) if site.group.first else None
     site.display.say(f"Step 0 is that of {start}.")
-    return replace(point, start=site.group.from_first(found))
+    return replace(point, start=site.group.broadcast(checkpoint))
 
 
 def _same_manifest(data: Data, group: Group) -> dict[str, Any]:
     """The manifest, if all processes have found the same images."""
     manifest = data.manifest()
-    if group.from_first(manifest["hash"]) != manifest["hash"]:
+    if group.broadcast(manifest["hash"]) != manifest["hash"]:
         raise UserError(
             f"Process {group.rank} on {platform.node()} finds other training images than the first process:"
             " all nodes need the same data."
@@ -142,9 +150,7 @@ def _same_manifest(data: Data, group: Group) -> dict[str, Any]:
 
 def _run_steps(method: Method, data: Data, site: Site, point: ResumePoint) -> None:
     """Go on from a checkpoint, or begin."""
-    last = point.inside or point.finished or {}
-    path = site.folder / "log.jsonl"
-    log = LossLog(path, keep_bytes=last.get("log_bytes", 0)) if site.group.first else None
+    log = _open_log(data.config, site, point) if site.group.first else None
     try:
         for step in data.scenario:
             seed_all(derive_seed(data.config.train.seed, step.index))
@@ -162,10 +168,15 @@ def _run_steps(method: Method, data: Data, site: Site, point: ResumePoint) -> No
                 outcome = _train(method, data, step, site, log, inside)
             record = site.folder / "steps" / f"{step.index}.json"
             if step.index > point.finished_step or site.group.any(site.group.first and not record.is_file()):
-                record_step(method, data, step, site, outcome)
+                record_step(method, data, step, site, outcome, log)
     finally:
         if log is not None:
             log.close()
+
+
+def _open_log(config: RunConfig, site: Site, point: ResumePoint) -> RunLog:
+    last = point.inside or point.finished or {}
+    return RunLog(site.folder, last.get("log_bytes", 0), open_tracker(config, site.folder))
 
 
 def _check_records(folder: Path, finished: int) -> None:
@@ -181,7 +192,7 @@ def _train(
     data: Data,
     step: Step,
     site: Site,
-    log: LossLog | None,
+    log: RunLog | None,
     inside: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Train one step from its beginning or from a moment inside it; returns what its record needs."""
@@ -199,10 +210,11 @@ def _train(
         session.load_state_dict(inside)
     batches = data.train_batches(step.index, device, session.iteration, replay_memory(config.method.params))
     watch = watcher(method, data, step, site) if config.eval.every else None
-    with site.display.bar(step_title(data, step), len(batches.plan)) as bar:
-        bar.update(session.iteration)
-        losses = train_step(session, step, batches, config.optim, config.train, log, site.store, bar, watch)
-    group.share_norm(method)
+    with site.display.bar(step_title(data, step), len(batches.order), session.iteration) as bar:
+        losses = train_step(
+            session, step, batches, config.optim, config.train, log, site.store, bar, site.interrupts, watch
+        )
+    group.broadcast_norm(method)
     began = time.monotonic()
     method.end_step(context)
     aside += time.monotonic() - began

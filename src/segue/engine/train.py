@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,27 +13,24 @@ from torch import Tensor, nn
 
 from segue.core.config import OptimConfig, TrainConfig
 from segue.core.errors import UserError
-from segue.core.launch import this_launch
 from segue.core.progress import Bar
 from segue.core.scenario import Step
 from segue.data.batches import Batch, Batches
 from segue.engine.checkpoint import CheckpointStore, load_strictly
-from segue.engine.log import BadLoss, LossLog, LossMeter
+from segue.engine.interrupt import Interrupted, Interrupts
+from segue.engine.log import BadLoss, LossMeter, RunLog
 from segue.engine.optim import build_optimizer, set_learning_rate
 from segue.engine.processes import ALONE, Group
 from segue.engine.runtime import (
     autocast,
     derive_seed,
     device_random_state,
+    peak_memory,
     restore_device_random_state,
     seed_iteration,
 )
 from segue.losses.processes import sum_over_processes
 from segue.methods.base import Method
-
-
-class Interrupted(Exception):
-    """Ctrl-C: everything is saved, the run can go on from here."""
 
 
 @dataclass
@@ -44,7 +39,7 @@ class Session:
 
     method: Method
     module: nn.Module
-    """the method, or what stands around it to average gradients over processes"""
+    """method, or the wrapper around it that averages gradients over processes"""
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     generator: torch.Generator
@@ -53,7 +48,7 @@ class Session:
     iteration: int = 0
     seconds: float = 0.0
     weights: str | None = None
-    """of step 0: what was in the file of weights that it began with"""
+    """hash of the file of weights that step 0 began with"""
     recent: LossMeter = field(default_factory=LossMeter)
     epoch: LossMeter = field(default_factory=LossMeter)
 
@@ -106,9 +101,10 @@ def train_step(
     batches: Batches,
     optim: OptimConfig,
     config: TrainConfig,
-    log: LossLog | None,
+    log: RunLog | None,
     store: CheckpointStore,
     bar: Bar,
+    interrupts: Interrupts,
     after_epoch: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
     """Train to the end of the step; returns the mean loss terms of its last epoch.
@@ -116,11 +112,13 @@ def train_step(
     `after_epoch` may look at the method (not change it); its time is not counted. All processes do the same,
     but the first alone has a log and saves.
     """
-    group, total, per_epoch = session.group, len(batches.plan), batches.plan.per_epoch
+    group, total, per_epoch = session.group, len(batches.order), batches.order.per_epoch
     began = saved = time.monotonic()
     spent, images = session.seconds, 0
     session.method.train()
-    with _interrupts() as stop, closing(iter(batches)) as source:
+    if log is not None:
+        log.count_from(session.iteration, session.seconds)
+    with interrupts.after_iteration() as stop, closing(iter(batches)) as source:
         try:
             for batch in source:
                 set_learning_rate(session.optimizer, session.iteration, total, optim.poly_power)
@@ -128,7 +126,7 @@ def train_step(
                     numbers = config.seed, step.index, session.iteration, group.rank
                     seed_iteration(session.device, derive_seed(*numbers))
                 session.count(update(session, batch, optim.clip, config), per_epoch)
-                images += batch.total
+                images += batch.global_size
                 now = time.monotonic()
                 session.seconds = spent + now - began
                 if bar.due:
@@ -154,23 +152,23 @@ def train_step(
 
 
 def update(session: Session, batch: Batch, clip: float | None, config: TrainConfig) -> dict[str, Tensor]:
-    """One optimiser update; returns the loss terms, averaged over the parts of the batch.
+    """One optimiser update; returns the loss terms, averaged over the global batch.
 
-    Each part's gradients are averaged over the processes, weighted by what each has of the whole batch.
+    The gradients of each micro-batch are averaged over the processes, weighted by what each has of the batch.
     """
     terms: dict[str, Tensor] = {}
-    processes = batch.share.processes
-    for part in batch.split(config.accumulate):
-        share = len(part) / batch.total
+    world_size = batch.rank_slice.world_size
+    for micro_batch in batch.split(config.accumulate):
+        weight = len(micro_batch) / batch.global_size
         with autocast(session.device, config.precision):
-            losses = session.module(part)
+            losses = session.module(micro_batch)
             if not losses or not isinstance(losses, dict):
                 raise UserError(
                     f"losses() of {type(session.method).__name__} returns no dict of named terms."
                 )
-        session.scaler.scale(sum(losses.values()) * (share * processes)).backward()
+        session.scaler.scale(sum(losses.values()) * (weight * world_size)).backward()
         for name, value in losses.items():
-            terms[name] = terms.get(name, 0.0) + value.detach() * share
+            terms[name] = terms.get(name, 0.0) + value.detach() * weight
     session.scaler.unscale_(session.optimizer)
     session.method.after_backward()
     if clip is not None:
@@ -181,7 +179,7 @@ def update(session: Session, batch: Batch, clip: float | None, config: TrainConf
     session.scaler.step(session.optimizer)
     session.scaler.update()
     session.optimizer.zero_grad(set_to_none=True)
-    if processes > 1:
+    if world_size > 1:
         summed = sum_over_processes(torch.stack([value.to(session.device) for value in terms.values()]))
         terms = dict(zip(terms, summed, strict=True))
     return terms
@@ -209,7 +207,7 @@ def _failure(error: Exception, step: Step, iteration: int, total: int) -> UserEr
     )
 
 
-def _log_losses(session: Session, step: Step, per_epoch: int, log: LossLog | None) -> None:
+def _log_losses(session: Session, step: Step, per_epoch: int, log: RunLog | None) -> None:
     """The mean losses since the last line; every process asks for them, and so hears of a bad one."""
     line = {
         "step": step.index,
@@ -219,11 +217,11 @@ def _log_losses(session: Session, step: Step, per_epoch: int, log: LossLog | Non
         "losses": session.recent.means(),
     }
     if log is not None:
-        log.write(line)
+        log.write(line, session.seconds, peak_memory(session.device))
     session.recent.reset()
 
 
-def _save(session: Session, step: Step, log: LossLog, store: CheckpointStore) -> None:
+def _save(session: Session, step: Step, log: RunLog, store: CheckpointStore) -> None:
     """A checkpoint inside the step, which is only written while every loss and every weight is finite."""
     session.recent.means()
     check_weights(session.method)
@@ -233,32 +231,3 @@ def _save(session: Session, step: Step, log: LossLog, store: CheckpointStore) ->
 def _status(means: dict[str, float], images_per_second: float) -> str:
     shown = " ".join(f"{name} {value:.3g}" for name, value in means.items())
     return f"{shown}  {images_per_second:.0f} img/s"
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Set an event on the first Ctrl-C or SIGTERM; a second one takes its usual course.
-
-    A signal that is ignored stays ignored: a run beside others hears of Ctrl-C from its parent. torchrun
-    passes on a signal that the process may have got itself, and kills what does not end in time.
-    """
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    previous = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
-
-    def request(*_: Any) -> None:
-        stop.set()
-        if not this_launch().by_torchrun:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-
-    for number in previous:
-        signal.signal(number, request)
-    try:
-        yield stop
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

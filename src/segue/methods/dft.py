@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from segue.core.config import MemoryConfig
+from segue.core.config import ReplayConfig
 from segue.core.declaration import About, BenchmarkValues, plain_start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
@@ -22,7 +22,7 @@ from segue.methods.base import Method
 
 @dataclass(frozen=True)
 class Config:
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    memory: ReplayConfig = field(default_factory=ReplayConfig)
 
 
 class DFT(Method):

@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from segue.core.config import MemoryConfig
+from segue.core.config import ReplayConfig
 from segue.core.declaration import About, Start
 from segue.data.batches import Batch
 from segue.losses import cross_entropy
@@ -30,7 +30,7 @@ class Config:
     """least probability of an answer of the teacher that becomes a label"""
     balance: Annotated[float, Field(ge=0, le=1)] = 0.5
     """how far classes are balanced: 0 not at all, 1 fully"""
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    memory: ReplayConfig = field(default_factory=ReplayConfig)
 
 
 class IncSeg(Method):

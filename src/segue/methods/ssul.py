@@ -19,7 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from segue.core.config import MemoryConfig
+from segue.core.config import ReplayConfig
 from segue.core.declaration import About, BenchmarkValues, Start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
@@ -37,7 +37,7 @@ class Config:
     """least probability of an old class that becomes a label on the background"""
     saliency: str | None = None
     """folder of saliency maps, KEY.png; without one pixels stand out by their colour (data/saliency.py)"""
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    memory: ReplayConfig = field(default_factory=ReplayConfig)
 
 
 class SSUL(Method):

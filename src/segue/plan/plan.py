@@ -14,7 +14,7 @@ from segue.core.declaration import replay_memory
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.scenario import Scenario, Step
-from segue.data.batches import BatchPlan, MixedPlan
+from segue.data.batches import MixedOrder, ShuffledOrder
 from segue.data.datasets.base import SegDataset
 from segue.engine.build import build_scenario, index_classes
 from segue.engine.checkpoint import KEPT
@@ -86,11 +86,11 @@ def _step(config: RunConfig, step: Step, images: int, method: Method, measured: 
     train, replay = config.train, replay_memory(config.method.params)
     size, epochs = train.batch_size, train.epochs_of(step.index)
     if replay is None or step.first:
-        plan: BatchPlan | MixedPlan = BatchPlan(images, size, epochs, ())
+        order: MixedOrder | ShuffledOrder = ShuffledOrder(images, size, epochs, ())
         size = min(size, images)
     else:
-        plan = MixedPlan(images, replay.size, size, replay.share, epochs, ())
-    return StepPlan(step.index, step.num_channels, images, len(plan), size, measured)
+        order = MixedOrder(images, replay.size, size, replay.share, epochs, ())
+    return StepPlan(step.index, step.num_channels, images, len(order), size, measured)
 
 
 def _records_bytes(config: RunConfig, steps: Iterable[StepPlan]) -> int:

@@ -54,16 +54,16 @@ def ablate(
         ]
         for name, table in tables.items()
     }
-    plan: dict[Path, RunConfig] = {}
+    runs: dict[Path, RunConfig] = {}
     folders: dict[str, list[list[Path]]] = {}
     for name, table in tables.items():
         folders[name] = []
         for row, recipes in zip(table.rows, plans[name], strict=True):
             places = [out / _setting_name(each) / f"{row.run}-s{each.train.seed}" for each in recipes]
             folders[name].append(places)
-            plan.update(zip(places, recipes, strict=True))
+            runs.update(zip(places, recipes, strict=True))
     display = Display(console, quiet)
-    failed = run_missing(plan, out, device, display)
+    failed = run_missing(runs, out, device, display)
     ablations = []
     for name, table in tables.items():
         runs = tuple(map(started_runs, folders[name]))

@@ -41,7 +41,7 @@ class Benchmark:
         return [self.folder / f"{label}-s{seed}" for seed in range(len(self.recipes[label]))]
 
     @property
-    def plan(self) -> dict[Path, RunConfig]:
+    def runs(self) -> dict[Path, RunConfig]:
         return {
             place: recipe
             for label, recipes in self.recipes.items()
@@ -89,9 +89,9 @@ def compare_methods(
         }
         benchmarks.append(_benchmark(recipes, out, page is not None))
     _check_folders(benchmarks)
-    plan = {place: recipe for benchmark in benchmarks for place, recipe in benchmark.plan.items()}
+    runs = {place: recipe for benchmark in benchmarks for place, recipe in benchmark.runs.items()}
     display = Display(console, quiet)
-    failed = run_missing(plan, out, device, display)
+    failed = run_missing(runs, out, device, display)
     tables = [benchmark.table(seeds) for benchmark in benchmarks]
     for position, table in enumerate(shown := [table for table in tables if table.entries]):
         console.print(methods_table(table), end="\n\n" if position + 1 < len(shown) else "\n")

@@ -19,19 +19,19 @@ from segue.studies.first_steps import Manifests, jobs_sharing_first_steps
 from segue.studies.pool import run_all
 
 
-def run_missing(plan: Mapping[Path, RunConfig], out: Path, device: str, display: Display) -> UserError | None:
-    """Carry out the runs of a plan that are not finished yet. What fails does not take the others with it:
+def run_missing(runs: Mapping[Path, RunConfig], out: Path, device: str, display: Display) -> UserError | None:
+    """Carry out those of the runs that are not finished yet. What fails does not take the others with it:
     it is returned."""
-    missing = {place: recipe for place, recipe in plan.items() if not is_done(place, recipe)}
+    missing = {place: recipe for place, recipe in runs.items() if not is_done(place, recipe)}
     manifest_of = Manifests(display)
-    done = {place: recipe for place, recipe in plan.items() if place not in missing}
+    done = {place: recipe for place, recipe in runs.items() if place not in missing}
     _check_images(done, manifest_of, read_anyway=bool(missing))
     if not missing:
         return None
     pick_device(device)
     _check_start(missing, out)
     jobs = jobs_sharing_first_steps(missing, out, manifest_of)
-    display.say(f"Runs to do: {len(jobs)}; done: {len(plan) - len(jobs)}. All are kept in {out}.")
+    display.say(f"Runs to do: {len(jobs)}; done: {len(runs) - len(jobs)}. All are kept in {out}.")
     try:
         run_all(jobs, device, display, keep_going=True)
     except UserError as error:

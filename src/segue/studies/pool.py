@@ -21,13 +21,13 @@ import torch
 
 from segue.core.config import RunConfig, as_dict
 from segue.core.errors import UserError
-from segue.core.progress import Bar, Display, terminal_bars
+from segue.core.progress import REFRESH_SECONDS, Bar, Display, heartbeat, terminal_bars
 from segue.core.records import RunRecord, read_run
+from segue.engine.interrupt import STOPPING, Interrupted
 from segue.engine.recipe import complete
 from segue.engine.run import run
 from segue.engine.runtime import pick_device
 from segue.engine.start import can_be_taken, has_first_step
-from segue.engine.train import Interrupted
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class _Pool:
         self.context = multiprocessing.get_context("spawn")
         self.reports: Any = self.context.Queue()
         self.waiting, self.running = list(jobs), {}
-        self.arguments = (self.reports, device, threads)
+        self.arguments = (self.reports, device, threads, display.shows_bars)
         self.display, self.processes = display, processes
         self.errors: list[str] = []
         self.keep_going = keep_going
@@ -113,6 +113,7 @@ class _Pool:
                     self._start(bars)
                     self._listen(bars)
             except KeyboardInterrupt:
+                self.display.answer(STOPPING)
                 self._stop()
                 raise Interrupted from None
             except BaseException:
@@ -179,8 +180,13 @@ class _Pool:
         for process in self.running.values():
             if process.is_alive():
                 os.kill(process.pid, signal.SIGTERM)
-        for process in self.running.values():
-            process.join()
+        try:
+            for process in self.running.values():
+                process.join()
+        except KeyboardInterrupt:
+            for process in self.running.values():
+                process.kill()
+            raise
 
 
 @contextmanager
@@ -200,19 +206,30 @@ def _start(job: Job) -> Path | None:
 class _QueueDisplay(Display):
     """Sends bars and messages to the process that shows them."""
 
-    def __init__(self, name: str, reports: Any) -> None:
+    def __init__(self, name: str, reports: Any, shows_bars: bool) -> None:
         super().__init__(quiet=True)
-        self._name, self._reports = name, reports
+        self._name, self._reports, self._shows_bars = name, reports, shows_bars
+
+    @property
+    def shows_bars(self) -> bool:
+        return self._shows_bars
 
     def say(self, message: str) -> None:
         self._reports.put((self._name, "say", message))
+
+    def answer(self, message: str) -> None:
+        """Nothing: the process that shows messages answers for all."""
 
     def remark(self, message: str) -> None:
         self._reports.put((self._name, "remark", message))
 
     @contextmanager
-    def bar(self, title: str, total: int) -> Iterator[Bar]:
-        yield Bar(lambda done, text: self._reports.put((self._name, "bar", (title, total, done, text))))
+    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
+        if not self.shows_bars:
+            yield heartbeat(self.say, title, total, done)
+            return
+        report = self._reports.put
+        yield Bar(lambda done, text: report((self._name, "bar", (title, total, done, text))), REFRESH_SECONDS)
 
 
 def _follow_parent(reports: Any) -> None:
@@ -222,13 +239,13 @@ def _follow_parent(reports: Any) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _work(job: Job, reports: Any, device: str, threads: int) -> None:
+def _work(job: Job, reports: Any, device: str, threads: int, shows_bars: bool) -> None:
     """A job in its own process."""
     threading.Thread(target=_follow_parent, args=(reports,), daemon=True).start()
     torch.set_num_threads(threads)
     name = str(job.folder)
     try:
-        report = _QueueDisplay(name, reports)
+        report = _QueueDisplay(name, reports, shows_bars)
         run(job.config, job.folder, job.resume, job.overwrite, device, report, _start(job))
         reports.put((name, "end", None))
     except UserError as error:

@@ -70,8 +70,8 @@ def tune_methods(
     folder = out / plain_name([setting])
     display = Display(console, quiet)
     stored = read_yaml(folder / CHOICE) if (folder / CHOICE).is_file() else {}
-    plan = {place: config for name in asked for place, config in _plan(folder, name, recipes[name]).items()}
-    failed = run_missing(plan, out, device, display)
+    runs = {place: config for name in asked for place, config in _runs(folder, name, recipes[name]).items()}
+    failed = run_missing(runs, out, device, display)
     table = TuningTable(setting, first.scenario.hold_out, _trials(folder, asked))
     if table.finished:
         console.print(tuning_table(table))
@@ -172,7 +172,7 @@ def _place(folder: Path, method: str, value: float) -> Path:
     return folder / f"{method}-{value:g}"
 
 
-def _plan(folder: Path, method: str, recipes: Mapping[float, RunConfig]) -> dict[Path, RunConfig]:
+def _runs(folder: Path, method: str, recipes: Mapping[float, RunConfig]) -> dict[Path, RunConfig]:
     return {_place(folder, method, value): config for value, config in recipes.items()}
 
 
@@ -196,8 +196,8 @@ def _earlier_choice(
         if stored.get(name) not in [{key: value} for value in values]:
             continue
         try:
-            plan = _plan(folder, name, resolved(name, key, values))
-            if all(is_done(place, config) for place, config in plan.items()):
+            runs = _runs(folder, name, resolved(name, key, values))
+            if all(is_done(place, config) for place, config in runs.items()):
                 kept[name] = stored[name]
         except UserError:  # runs of another recipe lie there, or the recipe of today is wrong
             continue

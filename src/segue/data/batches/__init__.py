@@ -4,19 +4,19 @@ So a run may stop at any iteration and go on with the very same batches, with an
 processes, which share every batch among them.
 """
 
-from segue.data.batches.batch import WHOLE, Batch, Share
+from segue.data.batches.batch import WHOLE, Batch, RankSlice
 from segue.data.batches.loader import Batches
-from segue.data.batches.order import BatchPlan, MixedPlan, OrderedPlan
+from segue.data.batches.order import FixedOrder, MixedOrder, ShuffledOrder
 from segue.data.batches.step_data import StepData, relabel
 
 __all__ = [
     "WHOLE",
     "Batch",
-    "BatchPlan",
     "Batches",
-    "MixedPlan",
-    "OrderedPlan",
-    "Share",
+    "FixedOrder",
+    "MixedOrder",
+    "RankSlice",
+    "ShuffledOrder",
     "StepData",
     "relabel",
 ]

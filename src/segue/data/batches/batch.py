@@ -11,25 +11,24 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Share:
-    """What one of several processes has of every batch: as much as any other, or one image less."""
+class RankSlice:
+    """What one of several processes has of every global batch: as much as any other, or one image less."""
 
-    process: int = 0
-    processes: int = 1
+    rank: int = 0
+    world_size: int = 1
 
-    def places(self, images: int, parts: int = 1) -> list[range]:
-        """Its places in a batch of so many images, for each of the parts that the batch is split into."""
-        size, found = -(-images // parts), []
-        for first in range(0, images, size):
-            part = min(size, images - first)
-            begin, end = (
-                -(-part * process // self.processes) for process in (self.process, self.process + 1)
-            )
-            found.append(range(first + begin, first + end))
-        return found
+    def places(self, images: int, micro_batches: int = 1) -> list[range]:
+        """Its places in a global batch of so many images, one range for each micro-batch."""
+        largest = -(-images // micro_batches)
+        ranges = []
+        for first in range(0, images, largest):
+            size = min(largest, images - first)
+            begin, end = (-(-size * rank // self.world_size) for rank in (self.rank, self.rank + 1))
+            ranges.append(range(first + begin, first + end))
+        return ranges
 
 
-WHOLE = Share()
+WHOLE = RankSlice()
 
 
 @dataclass
@@ -48,37 +47,35 @@ class Batch:
     labels: Tensor
     keys: list[str]
     salient: Tensor | None = None
-    """bool, B x H x W, for a method that asks for saliency maps"""
-    share: Share = WHOLE
-    """what these are of a batch that several processes have"""
-    in_all: int | None = None
-    """images that they have together"""
+    """saliency maps (bool, B x H x W), for a method that asks for them"""
+    rank_slice: RankSlice = WHOLE
+    """slice of the global batch that these images are"""
+    global_size: int = 0
+    """number of images in the global batch, over all processes; 0: these images are all"""
+
+    def __post_init__(self) -> None:
+        self.global_size = self.global_size or len(self.images)
 
     def to(self, device: torch.device) -> Batch:
         quick = device.type == "cuda"  # from pinned memory
-        moved = self._each(lambda tensor: tensor.to(device, non_blocking=quick))
+        moved = self._changed(lambda tensor: tensor.to(device, non_blocking=quick))
         return replace(moved, labels=moved.labels.long())
 
     def pin_memory(self) -> Batch:
         """Called by DataLoader when its batches go to CUDA."""
-        return self._each(Tensor.pin_memory)
+        return self._changed(Tensor.pin_memory)
 
-    def split(self, parts: int) -> list[Batch]:
-        """At most `parts` batches of nearly equal size; a share of a batch gives its share of each part."""
-        found, first = [], 0
-        for places in self.share.places(self.total, parts):
+    def split(self, micro_batches: int) -> list[Batch]:
+        """At most so many batches of nearly equal size; a slice of a batch gives its slice of each."""
+        batches, first = [], 0
+        for places in self.rank_slice.places(self.global_size, micro_batches):
             here = slice(first, first + len(places))
-            part = self._each(itemgetter(here))
-            found.append(replace(part, keys=self.keys[here], in_all=None, share=WHOLE))
+            micro_batch = self._changed(itemgetter(here))
+            batches.append(replace(micro_batch, keys=self.keys[here], global_size=0, rank_slice=WHOLE))
             first = here.stop
-        return found
+        return batches
 
-    @property
-    def total(self) -> int:
-        """Images of the whole batch, in all processes."""
-        return len(self) if self.in_all is None else self.in_all
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> Batch:
         salient = None if self.salient is None else change(self.salient)
         return replace(self, images=change(self.images), labels=change(self.labels), salient=salient)
 

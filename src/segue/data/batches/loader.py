@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from segue.core.errors import UserError
-from segue.data.batches.batch import WHOLE, Batch, Share
-from segue.data.batches.order import BatchPlan, MixedPlan, OrderedPlan
+from segue.data.batches.batch import WHOLE, Batch, RankSlice
+from segue.data.batches.order import FixedOrder, MixedOrder, ShuffledOrder
 from segue.data.batches.step_data import StepData
 
 
@@ -21,23 +21,23 @@ from segue.data.batches.step_data import StepData
 class Batches:
     """An iterable of batches on a device; each iteration starts anew at `start`.
 
-    Of several processes each reads its `share`, in all `parts` that a batch will be split into; a batch of
-    which it has nothing is left out. Whoever may stop early closes the iterator (`contextlib.closing`).
+    Of several processes each reads its `rank_slice` of all `micro_batches`; a batch of which it has nothing
+    is left out. Whoever may stop early closes the iterator (`contextlib.closing`).
     """
 
     data: StepData
-    plan: BatchPlan | MixedPlan | OrderedPlan
+    order: ShuffledOrder | MixedOrder | FixedOrder
     device: torch.device
     workers: int = 0
     start: int = 0
-    share: Share = WHOLE
-    parts: int = 1
+    rank_slice: RankSlice = WHOLE
+    micro_batches: int = 1
 
     def __iter__(self) -> Iterator[Batch]:
-        shares, again = tee(self._shares())
+        slices, again = tee(self._slices())
         loader = DataLoader(
-            _Careful(self.data),
-            batch_sampler=(mine for _, mine in shares),
+            _ErrorsAsValues(self.data),
+            batch_sampler=(own for _, own in slices),
             num_workers=self.workers,
             collate_fn=_collate,
             worker_init_fn=_quiet_worker,
@@ -46,26 +46,26 @@ class Batches:
         )
         source = iter(loader)
         try:
-            for images, _ in again:
+            for global_size, _ in again:
                 batch = _unwrap(next(source)).to(self.device)
-                yield replace(batch, share=self.share, in_all=images)
+                yield replace(batch, rank_slice=self.rank_slice, global_size=global_size)
         finally:
             # its workers end now: they ignore signals, so a process that exits before them waits for ever
             del source
 
-    def _shares(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """The images of each batch: how many there are in all, and which of them are this process's."""
-        for pairs in self.plan.batches(self.start):
-            places = self.share.places(len(pairs), self.parts)
-            if mine := [pairs[place] for part in places for place in part]:
-                yield len(pairs), mine
+    def _slices(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """Of each batch its global size and the images that this process has."""
+        for pairs in self.order.batches(self.start):
+            places = self.rank_slice.places(len(pairs), self.micro_batches)
+            if own := [pairs[place] for micro_batch in places for place in micro_batch]:
+                yield len(pairs), own
 
     def __len__(self) -> int:
-        """Batches of all processes."""
-        return len(self.plan) - self.start
+        """Number of global batches."""
+        return len(self.order) - self.start
 
 
-class _Careful(Dataset):
+class _ErrorsAsValues(Dataset):
     """Hands a user's error over as a value: raised in a worker, it would arrive as a traceback's text."""
 
     def __init__(self, data: StepData) -> None:

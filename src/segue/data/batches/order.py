@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class BatchPlan:
+class ShuffledOrder:
     """Every batch of a step: shuffled per epoch, an incomplete last one dropped unless it is the only one."""
 
     images: int
@@ -34,35 +34,35 @@ class BatchPlan:
 
 
 @dataclass(frozen=True)
-class MixedPlan:
-    """Every batch of a step with a memory: all are full, and exemplars have a share of the places.
+class MixedOrder:
+    """Every batch of a step with exemplars: all are full, and exemplars have a share of the places.
 
     Exemplars are the positions after the step's images. An epoch is one pass over the step's images as in
-    `BatchPlan`, so it has more batches; images too few for their places come more than once. The memory is
-    gone through pass after pass, whatever the epoch, so that its images are shown equally often.
+    `ShuffledOrder`, so it has more batches; images too few for their places come more than once.
+    Exemplars are gone through pass after pass, whatever the epoch, so that they are shown equally often.
     """
 
     images: int
-    memory: int
+    exemplars: int
     batch_size: int
-    share: float
+    exemplar_share: float
     epochs: int
     seed: tuple[int, ...]
 
     @property
-    def places(self) -> int:
-        """Exemplars in a batch; both kinds have at least one place."""
-        return min(max(round(self.share * self.batch_size), 1), self.batch_size - 1)
+    def exemplars_per_batch(self) -> int:
+        """Exemplars in a batch; they and the step's own images have at least one place."""
+        return min(max(round(self.exemplar_share * self.batch_size), 1), self.batch_size - 1)
 
     @property
     def per_epoch(self) -> int:
-        return max(1, self.images // (self.batch_size - self.places))
+        return max(1, self.images // (self.batch_size - self.exemplars_per_batch))
 
     def __len__(self) -> int:
         return self.per_epoch * self.epochs
 
     def epoch(self, number: int) -> list[list[tuple[int, int]]]:
-        fresh, kept = self.batch_size - self.places, self.places
+        fresh, kept = self.batch_size - self.exemplars_per_batch, self.exemplars_per_batch
         new = _draw(self.images, max(self.images, fresh), [*self.seed, number])
         old = self._exemplars(number)
         return [
@@ -75,16 +75,17 @@ class MixedPlan:
         return _from_iteration(self, start)
 
     def _exemplars(self, number: int) -> list[tuple[int, int]]:
-        """Those of one epoch, cut out of the passes over the memory that it touches."""
-        count = self.per_epoch * self.places
-        first, skipped = divmod(number * count, self.memory)
-        passes = range(first, first + -(-(skipped + count) // self.memory))
-        pairs = [pair for each in passes for pair in _draw(self.memory, self.memory, [*self.seed, each, 1])]
+        """The exemplars of one epoch, cut out of the passes over all exemplars that it touches."""
+        count = self.per_epoch * self.exemplars_per_batch
+        first, skipped = divmod(number * count, self.exemplars)
+        passes = range(first, first + -(-(skipped + count) // self.exemplars))
+        seeds = ([*self.seed, one_pass, 1] for one_pass in passes)
+        pairs = [pair for seed in seeds for pair in _draw(self.exemplars, self.exemplars, seed)]
         return [(self.images + position, seed) for position, seed in pairs[skipped : skipped + count]]
 
 
 @dataclass(frozen=True)
-class OrderedPlan:
+class FixedOrder:
     """Every image once, in order."""
 
     images: int
@@ -109,12 +110,12 @@ def _draw(images: int, count: int, seed: Sequence[int]) -> list[tuple[int, int]]
 
 
 def _spread(new: list[tuple[int, int]], old: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Both in one batch, evenly, so that parts of it (`Batch.split`) have their shares too."""
+    """Both in one batch, evenly, so that each micro-batch (`Batch.split`) has some of both."""
     places = [((i + 0.5) / len(group), pair) for group in (new, old) for i, pair in enumerate(group)]
     return [pair for _, pair in sorted(places, key=lambda place: place[0])]
 
 
-def _from_iteration(plan: BatchPlan | MixedPlan, start: int) -> Iterator[list[tuple[int, int]]]:
-    for number in range(start // plan.per_epoch, plan.epochs):
-        offset = start - number * plan.per_epoch
-        yield from plan.epoch(number)[max(offset, 0) :]
+def _from_iteration(order: ShuffledOrder | MixedOrder, start: int) -> Iterator[list[tuple[int, int]]]:
+    for number in range(start // order.per_epoch, order.epochs):
+        offset = start - number * order.per_epoch
+        yield from order.epoch(number)[max(offset, 0) :]

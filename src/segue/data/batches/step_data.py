@@ -48,7 +48,7 @@ class StepData(Dataset):
             maps.append(read_map(self.saliency, sample.key, sample.mask.shape))
         with _seeded(seed):
             image, labels, *salient = apply(self.transform, sample.image, *maps)
-        return image, labels, sample.key, *(each.bool() for each in salient)
+        return image, labels, sample.key, *(mask.bool() for mask in salient)
 
 
 def relabel(table: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from segue.data.datasets._files import FileDataset, Pair, data_root
 from segue.data.datasets.base import DataSplit
 
 FOLDER = "ADEChallengeData2016"
-PARTS = {"train": "training", "test": "validation"}
+SUBSETS = {"train": "training", "test": "validation"}
 
 CLASSES = """
     wall, building, sky, floor, tree, ceiling, road, bed, windowpane, grass, cabinet, sidewalk,
@@ -88,7 +88,7 @@ class Ade20k(FileDataset):
 
     def __init__(self, config: Config, split: DataSplit) -> None:
         root = find_root(data_root(config.root, "ade20k", f"the folder {FOLDER}"))
-        images, self._masks = (root / kind / PARTS[split] for kind in ("images", "annotations"))
+        images, self._masks = (root / kind / SUBSETS[split] for kind in ("images", "annotations"))
         for folder in (images, self._masks):
             if not folder.is_dir():
                 raise UserError(f"The folder {folder} is missing: {root} is not complete.")

@@ -21,7 +21,7 @@ from segue.data.datasets._files import FileDataset, Pair, data_root
 from segue.data.datasets.base import DataSplit
 
 HOLDS = "leftImg8bit and gtFine"
-PARTS = {"train": "train", "test": "val"}
+SUBSETS = {"train": "train", "test": "val"}
 IMAGE_END = "_leftImg8bit.png"
 RAW_END, TRAIN_END = "_gtFine_labelIds.png", "_gtFine_labelTrainIds.png"
 
@@ -79,8 +79,8 @@ class Cityscapes(FileDataset):
     )
 
     def __init__(self, config: Config, split: DataSplit) -> None:
-        root, part = data_root(config.root, "cityscapes", f"the one with {HOLDS}"), PARTS[split]
-        images, self._masks = root / "leftImg8bit" / part, root / "gtFine" / part
+        root, subset = data_root(config.root, "cityscapes", f"the one with {HOLDS}"), SUBSETS[split]
+        images, self._masks = root / "leftImg8bit" / subset, root / "gtFine" / subset
         for folder in (images.parent, self._masks.parent, images, self._masks):
             if not folder.is_dir():
                 raise UserError(f"The folder {folder} is missing. Set data.root to the one with {HOLDS}.")

@@ -23,7 +23,7 @@ from segue.core.errors import UserError
 from segue.data.class_names import read_class_names
 from segue.data.datasets._files import FileDataset, Pair, data_root
 from segue.data.datasets.base import DataSplit
-from segue.data.layout import IMAGE_SUFFIXES, MASK_SUFFIXES, Part, files_by_key, find_part, part_names
+from segue.data.layout import IMAGE_SUFFIXES, MASK_SUFFIXES, Subset, files_by_key, find_subset, subset_names
 
 SAMPLED = 20
 """images that are looked at to find out how masks are named"""
@@ -36,9 +36,9 @@ class Config:
     classes: str = "classes.txt"
     """the file of class names, in the folder"""
     train: str = "train"
-    """the part that trains"""
+    """the subset that trains"""
     test: str = "val"
-    """the part that tests"""
+    """the subset that tests"""
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """images for testing where neither lists nor sub-folders say which"""
     mask_suffix: str = ""
@@ -60,43 +60,43 @@ class Folder(FileDataset):
         root = data_root(config.root, "folder", "your own, with images, masks and classes.txt")
         self.classes = read_class_names(root / config.classes, "folder")
         self.bits = config.bits
-        part = find_part(root, getattr(config, split), split, config.test_share)
-        if part.guessed:
+        subset = find_subset(root, getattr(config, split), split, config.test_share)
+        if subset.guessed:
             how = "a hash of their names says which images train and test (data.test_share)"
             self.notes = (f"{root} has neither lists nor sub-folders train and val: {how}.",)
-        self._masks = files_by_key(part.masks, MASK_SUFFIXES)
-        if not self._masks and files_by_key(part.masks, IMAGE_SUFFIXES):
+        self._masks = files_by_key(subset.masks, MASK_SUFFIXES)
+        if not self._masks and files_by_key(subset.masks, IMAGE_SUFFIXES):
             raise UserError(
-                f"{part.masks} holds JPEG or WebP files: they change ids. Masks are PNG, TIFF, BMP or GIF."
+                f"{subset.masks} holds JPEG or WebP files: they change ids. Masks are PNG, TIFF, BMP or GIF."
             )
-        self._check_suffix(part, config.mask_suffix)
-        super().__init__(self._pairs(part, config.mask_suffix), split, config.skip)
+        self._check_suffix(subset, config.mask_suffix)
+        super().__init__(self._pairs(subset, config.mask_suffix), split, config.skip)
 
     @classmethod
     def other_tests(cls, config: Config) -> dict[str, Config]:
-        parts = part_names(Path(config.root or "").expanduser())
+        subsets = subset_names(Path(config.root or "").expanduser())
         used = (config.train, config.test)
-        return {name: replace(config, test=name) for name in parts if name not in used}
+        return {name: replace(config, test=name) for name in subsets if name not in used}
 
-    def _check_suffix(self, part: Part, suffix: str) -> None:
+    def _check_suffix(self, subset: Subset, suffix: str) -> None:
         """Whether masks have their images' names with another ending than the one that was said."""
-        if not part.keys or any(f"{key}{suffix}" in self._masks for key in part.keys):
+        if not subset.keys or any(f"{key}{suffix}" in self._masks for key in subset.keys):
             return
-        first = part.keys[0]
+        first = subset.keys[0]
         endings = (name.removeprefix(first) for name in self._masks if name.startswith(first))
         for ending in endings:
-            if all(f"{key}{ending}" in self._masks for key in part.keys[:SAMPLED]):
+            if all(f"{key}{ending}" in self._masks for key in subset.keys[:SAMPLED]):
                 raise UserError(
-                    f"No mask in {part.masks} has the name of its image, but they end in '{ending}':"
+                    f"No mask in {subset.masks} has the name of its image, but they end in '{ending}':"
                     f" add data.mask_suffix={ending}"
                 )
 
-    def _pairs(self, part: Part, suffix: str) -> Iterable[Pair]:
+    def _pairs(self, subset: Subset, suffix: str) -> Iterable[Pair]:
         """Each key with the files that are there; of what is not there the most likely name."""
-        images = files_by_key(part.images, IMAGE_SUFFIXES)
-        for key in part.keys:
-            mask = self._masks.get(f"{key}{suffix}", part.masks / f"{key}{suffix}.png")
-            yield Pair(key, images.get(key, part.images / f"{key}.jpg"), mask)
+        images = files_by_key(subset.images, IMAGE_SUFFIXES)
+        for key in subset.keys:
+            mask = self._masks.get(f"{key}{suffix}", subset.masks / f"{key}{suffix}.png")
+            yield Pair(key, images.get(key, subset.images / f"{key}.jpg"), mask)
 
     def mask_files(self) -> Iterable[Path]:
         return self._masks.values()

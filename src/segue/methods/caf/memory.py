@@ -58,10 +58,10 @@ class FeatureMemory(nn.Module):
         kept = _Places(self.features[:0], self.labels[:0], self.labels[:0])
         images = 0
         for batch in batches:
-            own = torch.arange(batch.total)[batch.share.places(batch.total)[0]] + images
+            own = torch.arange(batch.global_size)[batch.rank_slice.places(batch.global_size)[0]] + images
             found = _Places.of(wide(features(batch.images)), batch.labels, own.to(self.labels.device))
             kept = kept.beside(found).first(quota_K)
-            images += batch.total
+            images += batch.global_size
         kept = kept.of_all_processes(room).first(quota_K)
         filled = slice(len(self.labels) - room, len(self.labels) - room + len(kept.labels_N))
         self.features[filled], self.labels[filled] = kept.features_NF, kept.labels_N

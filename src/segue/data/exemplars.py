@@ -1,6 +1,6 @@
 """Which images of earlier steps are kept to be shown again: references to files, balanced over the classes.
 
-The choice after a step is a pure function of the memory before, the step's images, the class index and a
+The choice after a step is a pure function of the exemplars before, the step's images, the class index and a
 seed. So no checkpoint holds it: a resumed run chooses again, and the same. An image that was not kept is
 gone.
 """
@@ -16,20 +16,20 @@ import numpy as np
 from segue.core.records import write_json
 from segue.core.scenario import Step
 
-MEMORY_FORMAT = "segue-memory-1"
+FORMAT = "segue-memory-1"
 
 
 @dataclass(frozen=True)
 class Exemplar:
-    """A kept image."""
+    """An image of an earlier step that is kept to be shown again."""
 
     image: int
     """index in the training set"""
     step: int
-    """the step whose labels it has"""
+    """step whose labels the image has"""
 
 
-def choose_memory(
+def choose_exemplars(
     before: Sequence[Exemplar],
     images: Sequence[int],
     steps: Sequence[Step],
@@ -37,7 +37,7 @@ def choose_memory(
     size: int,
     seed: int,
 ) -> tuple[Exemplar, ...]:
-    """The memory after the last of `steps`, which began with the memory `before` and trained with `images`.
+    """The exemplars after the last of `steps`, which began with those `before` and trained with `images`.
 
     Again and again the class with the fewest exemplars (of equals the one that arrived first) gets the next
     candidate, in random order, that shows it as a new class of the candidate's step. An exemplar counts for
@@ -65,10 +65,10 @@ def choose_memory(
     return tuple(sorted(chosen.values(), key=lambda exemplar: (exemplar.step, exemplar.image)))
 
 
-def write_memory(folder: Path, step: int, memory: Sequence[Exemplar], keys: Sequence[str]) -> None:
-    """Store the memory after a step as references: image keys and the steps whose labels they have."""
-    images = [{"key": keys[exemplar.image], "step": exemplar.step} for exemplar in memory]
-    document = {"format": MEMORY_FORMAT, "step": step, "images": images}
+def write_exemplars(folder: Path, step: int, exemplars: Sequence[Exemplar], keys: Sequence[str]) -> None:
+    """Store the exemplars after a step as references: image keys and the steps whose labels they have."""
+    images = [{"key": keys[exemplar.image], "step": exemplar.step} for exemplar in exemplars]
+    document = {"format": FORMAT, "step": step, "images": images}
     write_json(folder / "memory" / f"{step}.json", document, folder)
 
 

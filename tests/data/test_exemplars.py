@@ -10,7 +10,7 @@ import pytest
 
 from segue.core.classes import ClassTable
 from segue.core.scenario import Scenario, Step, make_scenario
-from segue.data.memory import Exemplar, choose_memory, write_memory
+from segue.data.exemplars import Exemplar, choose_exemplars, write_exemplars
 
 CLASSES = ClassTable("made up", {i: f"class {i}" for i in range(1, 9)})
 SIZES = (0, 1, 3, 8, 20, 10_000)
@@ -42,7 +42,9 @@ def memories(
     memory: tuple[Exemplar, ...] = ()
     for step in scenario:
         before, images = memory, scenario.select(step, present).tolist()
-        memory = choose_memory(before, images, scenario[: step.index + 1], present, size, seed + step.index)
+        memory = choose_exemplars(
+            before, images, scenario[: step.index + 1], present, size, seed + step.index
+        )
         yield step, before, images, memory
 
 
@@ -81,7 +83,7 @@ def test_classes_share_the_memory_evenly(size: int) -> None:
 
 def test_rare_classes_are_kept_beside_frequent_ones() -> None:
     present = index([{1}] * 100 + [{2}] * 2 + [{1, 2}] + [{3}] * 50)
-    after = choose_memory((), range(153), (Step(0, (1, 2, 3)),), present, 12, seed=0)
+    after = choose_exemplars((), range(153), (Step(0, (1, 2, 3)),), present, 12, seed=0)
     found = Counter(c for e in after for c in (1, 2, 3) if present[e.image, c])
     assert found[2] == 3 and found[1] + found[3] == 10 and abs(found[1] - found[3]) <= 1
 
@@ -97,10 +99,10 @@ def test_exemplar_counts_for_all_its_classes() -> None:
     """Image 0 serves both classes: a second image of the first comes only after it."""
     present = index([{1, 2}, {1}, {1}])
     steps = (Step(0, (2, 1)),)
-    assert choose_memory((), range(3), steps, present, 1, seed=5) == (Exemplar(0, 0),)
+    assert choose_exemplars((), range(3), steps, present, 1, seed=5) == (Exemplar(0, 0),)
     present = index([{1, 2}, {1}, {1}, {3}])
     for seed in range(10):
-        chosen = choose_memory((), range(4), (Step(0, (2, 1, 3)),), present, 2, seed)
+        chosen = choose_exemplars((), range(4), (Step(0, (2, 1, 3)),), present, 2, seed)
         assert chosen == (Exemplar(0, 0), Exemplar(3, 0))
 
 
@@ -108,23 +110,23 @@ def test_classes_of_other_steps_do_not_count() -> None:
     """Image 0 shows class 2 as well, but has no label of it at step 0."""
     present = index([{1, 2}, {2}])
     steps = (Step(0, (1,)), Step(1, (2,), (1,)))
-    after = choose_memory((Exemplar(0, 0),), [1], steps, present, 2, seed=0)
+    after = choose_exemplars((Exemplar(0, 0),), [1], steps, present, 2, seed=0)
     assert after == (Exemplar(0, 0), Exemplar(1, 1))
-    assert choose_memory((Exemplar(0, 0),), [], steps, present, 2, seed=0) == (Exemplar(0, 0),)
+    assert choose_exemplars((Exemplar(0, 0),), [], steps, present, 2, seed=0) == (Exemplar(0, 0),)
 
 
 def test_image_of_two_steps_is_kept_once() -> None:
     present = index([{1, 2}, {2}])
     steps = (Step(0, (1,)), Step(1, (2,), (1,)))
     for seed in range(10):  # class 1 is served first, and has no other image
-        after = choose_memory((Exemplar(0, 0),), [0, 1], steps, present, 5, seed)
+        after = choose_exemplars((Exemplar(0, 0),), [0, 1], steps, present, 5, seed)
         assert after == (Exemplar(0, 0), Exemplar(1, 1))
 
 
 def test_images_without_a_class_of_their_step_are_not_kept() -> None:
     """A manifest may list any image."""
     present = index([{0}, {0, 2}, {0, 1}])
-    assert choose_memory((), range(3), (Step(0, (1,)),), present, 9, seed=0) == (Exemplar(2, 0),)
+    assert choose_exemplars((), range(3), (Step(0, (1,)),), present, 9, seed=0) == (Exemplar(2, 0),)
 
 
 def test_same_seed_same_memory() -> None:
@@ -137,12 +139,12 @@ def test_same_seed_same_memory() -> None:
 
 def test_choice_is_random_not_the_first_ones() -> None:
     present = index([{1}] * 50)
-    chosen = [choose_memory((), range(50), (Step(0, (1,)),), present, 5, seed) for seed in range(40)]
+    chosen = [choose_exemplars((), range(50), (Step(0, (1,)),), present, 5, seed) for seed in range(40)]
     assert {e.image for memory in chosen for e in memory} == set(range(50))
 
 
 def test_file_names_images_and_steps(tmp_path: Path) -> None:
-    write_memory(tmp_path, 3, (Exemplar(1, 0), Exemplar(0, 2)), ("a.png", "b.png"))
+    write_exemplars(tmp_path, 3, (Exemplar(1, 0), Exemplar(0, 2)), ("a.png", "b.png"))
     assert json.loads((tmp_path / "memory" / "3.json").read_text()) == {
         "format": "segue-memory-1",
         "step": 3,
