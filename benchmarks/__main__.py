@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from segue.cli.options import Device, Words, tell
+from segue.cli._tell import tell
+from segue.cli.options import Device, Words
 from segue.core.errors import UserError
 
 

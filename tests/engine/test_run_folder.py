@@ -78,7 +78,7 @@ def test_a_run_without_pictures(tmp_path):
 def test_the_command_line_makes_the_same_run(tmp_path, command, finished):
     outcome = command(*arguments("mib", tmp_path / "run"))
     assert outcome.code == 0
-    assert f"segue report {tmp_path / 'run'}" in outcome.out
+    assert f"segue report {tmp_path / 'run'}" in outcome.err
     assert_equal_runs(tmp_path / "run", finished("mib"))
 
 
