@@ -135,7 +135,7 @@ def test_two_processes_equal_one(method, words, several, one_process, tmp_path):
             assert record(tmp_path / "two", name) == record(alone, name)
     assert record(tmp_path / "two")["versions"].pop("processes") == "2"
     assert "processes" not in record(alone)["versions"]
-    assert "mIoU" in several.said(0)
+    assert "mIoU" in several.said(0) and "segue report" in several.said(0)
     assert several.said(1) == "", "the first process alone talks"
 
 

@@ -56,7 +56,7 @@ def test_a_run_that_ends_without_a_word_does_not_hang_the_others(
     assert (tmp_path / "b" / "steps").is_dir()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_a_stopped_demo_saves_and_leaves_no_process(number: int, tmp_path: Path) -> None:
     out = tmp_path / "demo"
     process = subprocess.Popen(

@@ -24,7 +24,7 @@ COMMANDS = {
         "segue check my_method.py": "does a method of your own keep its promises?",
     },
 }
-"""what to type for each story, and why where the command does not say it"""
+"""commands of each story, with the reason where the command does not say it"""
 
 
 def print_stories(about: str) -> None:
