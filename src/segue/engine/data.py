@@ -144,7 +144,8 @@ def build_data(config: RunConfig, display: Display, group: Group = ALONE, first_
         raise UserError(problems[0])
     in_tests = test_present[test_images[-1]].any(axis=0)
     names = scenario.classes.names
-    if unseen := [names[class_id] for class_id in scenario[-1].seen if not in_tests[class_id]]:
+    expected = [class_id for step in scenario[learned:] for class_id in step.new]
+    if unseen := [names[class_id] for class_id in expected if not in_tests[class_id]]:
         which = "held-out" if hold_out else "test"
         display.remark(f"No {which} image shows {', '.join(unseen)}: scores say nothing about such classes.")
     return Data(
