@@ -19,6 +19,8 @@ FULL = {
         "void": "ignore",
         "future": "background",
         "order": [3, "cat", "dog"],
+        "learned": 1,
+        "learned_by": "sha256:0",
         "manifest": "scenario.json",
         "hold_out": 0.25,
     },
@@ -52,6 +54,8 @@ FULL = {
         "accumulate": 2,
         "crop": 64,
         "scale": (0.8, 1.0),
+        "crop_on": "new",
+        "crop_on_share": 0.25,
         "norm": "batch",
         "precision": "bf16",
         "channels_last": False,
@@ -314,6 +318,14 @@ def test_hash_sees_every_change():
     assert recipe_hash(recipe(method={"params": {"a": 1, "b": 2}})) == recipe_hash(
         recipe(method={"params": {"b": 2, "a": 1}})
     )
+
+
+def test_keys_that_say_nothing_leave_older_hashes_alone():
+    older = "sha256:d59b8f18ce5906ee2f31a2cc514ff6c44c0a751f5df804568000139632b28790"
+    assert recipe_hash(recipe()) == older, "of a recipe from before scenario.learned and train.crop_on"
+    assert recipe_hash(recipe(train={"crop_on_share": 0.25})) == older, "a share of nothing"
+    placed = [recipe_hash(recipe(train={"crop_on": "new", "crop_on_share": share})) for share in (0.5, 1.0)]
+    assert len({older, *placed}) == 3
 
 
 def test_differences():

@@ -7,7 +7,7 @@ from PIL import Image
 from torch import Tensor
 
 from segue.data.batches.step_data import _seeded
-from segue.data.transforms import apply, train_transform
+from segue.data.transforms import CropOn, Labels, Picture, apply, train_transform
 from segue.data.transforms import test_transform as for_testing
 
 
@@ -167,3 +167,61 @@ def test_inputs_are_left_alone() -> None:
     kept = image.copy(), labels.copy()
     train(20, image, labels, 0)
     assert np.array_equal(image, kept[0]) and np.array_equal(labels, kept[1])
+
+
+# Crops on new classes
+
+
+SPOTS = {(3, 5): 7, (58, 77): 7, (30, 2): 8}
+"""single pixels of new labels in an image of 60 x 80"""
+
+
+def placed(seed: int, share: float, labels: range = range(7, 9)) -> tuple[set[int], Tensor]:
+    """Labels in the source of a crop, and the crop itself."""
+    image, x, y = ramps(60, 80)
+    mask = np.zeros((60, 80), np.uint8)
+    for place, label in SPOTS.items():
+        mask[place] = label
+    with _seeded(seed):
+        crop = (
+            train_transform(32, (0.1, 0.3), CropOn(labels, share))
+            if share
+            else train_transform(32, (0.1, 0.3))
+        )
+        state = torch.get_rng_state()
+        found = apply(crop, image, mask, x, y)
+        torch.set_rng_state(state)
+        params = crop.transforms[0].make_params([Labels(torch.from_numpy(mask))])
+    top, left = params["top"], params["left"]
+    assert 0 <= top <= 60 - params["height"] and 0 <= left <= 80 - params["width"]
+    source = mask[top : top + params["height"], left : left + params["width"]]
+    return set(np.unique(source).tolist()) - {0}, found[0]
+
+
+def test_placed_crops_contain_a_new_class() -> None:
+    seen = [placed(seed, 1.0)[0] for seed in range(60)]
+    assert all(seen), "each shows one"
+    assert sum(8 in each for each in seen) > 20, "a label with fewer pixels is met as often"
+    assert sum(bool(placed(seed, 0)[0]) for seed in range(60)) < 40, "by chance it is often missed"
+
+
+def test_share_of_placed_crops_follows_from_the_seed() -> None:
+    seen = [placed(seed, 0.5)[0] for seed in range(60)]
+    assert 30 <= sum(map(bool, seen)) < 60, "more than by chance, fewer than all"
+    assert all(torch.equal(placed(seed, 0.5)[1], placed(seed, 0.5)[1]) for seed in range(5))
+
+
+def test_images_without_a_new_class_are_cropped_anywhere() -> None:
+    """Sizes and places are those of plain crops; void is no class."""
+    for seed in range(10):
+        image, labels = np.zeros((50, 70, 3), np.uint8), np.full((50, 70), 255, np.uint8)
+        found = []
+        for on in (None, CropOn(range(3, 5), 1.0)):
+            with _seeded(seed):
+                crop = train_transform(32, (0.1, 0.3), on).transforms[0]
+                found.append(
+                    crop.make_params(
+                        [Picture(torch.from_numpy(image).permute(2, 0, 1)), Labels(torch.from_numpy(labels))]
+                    )
+                )
+        assert found[0] == found[1]

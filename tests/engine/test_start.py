@@ -52,7 +52,14 @@ SHORT = (
     "train.save_seconds=1000",
     "eval.samples=1",
 )
-LATER = ("optim.lr_next=0.3", "train.epochs_next=2", "train.norm=frozen", "train.log_every=1", "eval.thin=2")
+LATER = (
+    "optim.lr_next=0.3",
+    "train.epochs_next=2",
+    "train.norm=frozen",
+    "train.log_every=1",
+    "eval.thin=2",
+    "train.crop_on=new",
+)
 """what a run of the same step 0 may have besides"""
 ONE_STEP = "offline"
 

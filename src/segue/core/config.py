@@ -128,6 +128,10 @@ class TrainConfig:
     """side of the square training crops, in pixels"""
     scale: tuple[Positive, Positive] = (0.5, 2.0)
     """area range of the random crop, relative to the image"""
+    crop_on: Literal["none", "new"] = "none"
+    """target of crops in incremental steps: none, or a pixel of a new class where the image has one"""
+    crop_on_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """fraction of the crops that are placed on the target of crop_on"""
     norm: Literal["frozen", "batch"] = "frozen"
     """batch norm in incremental steps: running statistics, or those of the batch"""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -259,6 +263,9 @@ def decisive(config: RunConfig) -> dict[str, Any]:
     if not config.scenario.learned:
         for key in ("learned", "learned_by"):
             del content["scenario"][key]
+    if config.train.crop_on == "none":
+        for key in ("crop_on", "crop_on_share"):
+            del content["train"][key]
     return content
 
 

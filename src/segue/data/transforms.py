@@ -1,11 +1,13 @@
 """Paired transforms of image and labels (torchvision v2), uint8 in and out; the model normalises.
 
 Training: random resized crop by area (a crop larger than the image is rejected, so it never zooms out), then
-a horizontal flip. Testing: shorter side to the crop size, centre crop; scores are taken on that crop.
+a horizontal flip. A share of the crops may be placed on new classes, which small ones need.
+Testing: shorter side to the crop size, centre crop; scores are taken on that crop.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,19 +64,58 @@ def _resized_crop(
     return _resize(functional.crop_image(labels.as_subclass(Tensor), top, left, height, width), size)
 
 
-def train_transform(crop: int, scale: tuple[float, float]) -> v2.Transform:
-    return v2.Compose(
-        [
-            v2.RandomResizedCrop(
-                crop,
-                scale=scale,
-                ratio=(3 / 4, 4 / 3),
-                interpolation=InterpolationMode.BILINEAR,
-                antialias=True,
-            ),
-            v2.RandomHorizontalFlip(0.5),
-        ]
-    )
+@dataclass(frozen=True)
+class CropOn:
+    """Labels that a share of the crops is placed on."""
+
+    labels: range
+    share: float
+
+
+class PlacedCrop(v2.RandomResizedCrop):
+    """A random resized crop of which a share contains a pixel of some labels, where the image has one.
+
+    First a label is drawn, then one of its pixels: a small class is met as often as a large one.
+    """
+
+    def __init__(self, on: CropOn, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.on = on
+
+    def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
+        params = super().make_params(flat_inputs)
+        if torch.rand(1).item() >= self.on.share:
+            return params
+        labels = next(each for each in flat_inputs if isinstance(each, Labels)).as_subclass(Tensor)
+        counts = torch.bincount(labels.flatten(), minlength=256).tolist()
+        there = [label for label in self.on.labels if counts[label]]
+        if not there:
+            return params
+        pixels = (labels == there[_below(len(there))]).nonzero()
+        row, column = pixels[_below(len(pixels))].tolist()
+        top = _start_around(row, params["height"], labels.shape[0])
+        return params | {"top": top, "left": _start_around(column, params["width"], labels.shape[1])}
+
+
+def _below(end: int) -> int:
+    return int(torch.randint(end, ()).item())
+
+
+def _start_around(position: int, length: int, whole: int) -> int:
+    """A random start of a stretch inside the whole that contains a position."""
+    first, last = max(0, position - length + 1), min(position, whole - length)
+    return first + _below(last - first + 1)
+
+
+def train_transform(crop: int, scale: tuple[float, float], on: CropOn | None = None) -> v2.Transform:
+    settings: dict[str, Any] = {
+        "scale": scale,
+        "ratio": (3 / 4, 4 / 3),
+        "interpolation": InterpolationMode.BILINEAR,
+        "antialias": True,
+    }
+    cropped = v2.RandomResizedCrop(crop, **settings) if on is None else PlacedCrop(on, crop, **settings)
+    return v2.Compose([cropped, v2.RandomHorizontalFlip(0.5)])
 
 
 def test_transform(crop: int) -> v2.Transform:

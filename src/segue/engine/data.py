@@ -27,7 +27,7 @@ from segue.data.batches import (
 from segue.data.datasets.base import SegDataset
 from segue.data.exemplars import Exemplar, choose_exemplars
 from segue.data.saliency import check_maps
-from segue.data.transforms import test_transform, train_transform
+from segue.data.transforms import CropOn, test_transform, train_transform
 from segue.engine.build import build_scenario, index_classes, open_sets
 from segue.engine.images import chosen_by_name, step_images, step_problems
 from segue.engine.processes import ALONE, Group
@@ -108,8 +108,15 @@ class Data:
         if exemplars:
             steps = [step_index] * len(images) + [exemplar.step for exemplar in exemplars]
             images, table = np.append(images, [exemplar.image for exemplar in exemplars]), tables[steps]
-        transform = train_transform(train.crop, train.scale)
+        transform = train_transform(train.crop, train.scale, self._crop_on(step_index))
         return StepData(self.train_set, images, table, transform, self.saliency)
+
+    def _crop_on(self, step_index: int) -> CropOn | None:
+        """What crops are placed on; of step 0, where all classes are new, nothing."""
+        train, step = self.config.train, self.scenario[step_index]
+        if train.crop_on == "none" or step.first:
+            return None
+        return CropOn(range(step.num_old, step.num_channels), train.crop_on_share)
 
     def _test_data(self, step_index: int, images: np.ndarray) -> StepData:
         table = self.scenario.label_table(self.scenario[step_index], "test")

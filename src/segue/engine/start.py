@@ -22,7 +22,10 @@ from segue.engine.recipe import stored_recipe
 from segue.engine.runtime import autocast
 from segue.methods.base import Method, StepContext
 
-LATER = ("optim.lr_next", "optim.new_factor", "train.epochs_next", "train.norm", "train.log_every")
+LATER = (
+    *("optim.lr_next", "optim.new_factor", "train.epochs_next", "train.norm", "train.log_every"),
+    *("train.crop_on", "train.crop_on_share"),
+)
 """settings that matter to later steps or to no numbers at all"""
 
 
