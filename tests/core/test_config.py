@@ -56,6 +56,7 @@ FULL = {
         "scale": (0.8, 1.0),
         "crop_on": "new",
         "crop_on_share": 0.25,
+        "balance": "classes",
         "norm": "batch",
         "precision": "bf16",
         "channels_last": False,
@@ -322,10 +323,11 @@ def test_hash_sees_every_change():
 
 def test_keys_that_say_nothing_leave_older_hashes_alone():
     older = "sha256:d59b8f18ce5906ee2f31a2cc514ff6c44c0a751f5df804568000139632b28790"
-    assert recipe_hash(recipe()) == older, "of a recipe from before scenario.learned and train.crop_on"
+    assert recipe_hash(recipe()) == older, "of a recipe from before those keys"
     assert recipe_hash(recipe(train={"crop_on_share": 0.25})) == older, "a share of nothing"
     placed = [recipe_hash(recipe(train={"crop_on": "new", "crop_on_share": share})) for share in (0.5, 1.0)]
-    assert len({older, *placed}) == 3
+    balanced = recipe_hash(recipe(train={"balance": "classes"}))
+    assert len({older, balanced, *placed}) == 4
 
 
 def test_differences():

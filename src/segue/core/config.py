@@ -132,6 +132,8 @@ class TrainConfig:
     """target of crops in incremental steps: none, or a pixel of a new class where the image has one"""
     crop_on_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """fraction of the crops that are placed on the target of crop_on"""
+    balance: Literal["none", "classes"] = "none"
+    """weights of pixels in every cross-entropy: equal, or by how seldom their class is in the micro-batch"""
     norm: Literal["frozen", "batch"] = "frozen"
     """batch norm in incremental steps: running statistics, or those of the batch"""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -266,6 +268,8 @@ def decisive(config: RunConfig) -> dict[str, Any]:
     if config.train.crop_on == "none":
         for key in ("crop_on", "crop_on_share"):
             del content["train"][key]
+    if config.train.balance == "none":
+        del content["train"]["balance"]
     return content
 
 

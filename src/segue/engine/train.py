@@ -29,6 +29,7 @@ from segue.engine.runtime import (
     restore_device_random_state,
     seed_iteration,
 )
+from segue.losses.balance import balanced_classes
 from segue.losses.processes import sum_over_processes
 from segue.methods.base import Method
 
@@ -160,7 +161,7 @@ def update(session: Session, batch: Batch, clip: float | None, config: TrainConf
     world_size = batch.rank_slice.world_size
     for micro_batch in batch.split(config.accumulate):
         weight = len(micro_batch) / batch.global_size
-        with autocast(session.device, config.precision):
+        with autocast(session.device, config.precision), balanced_classes(config.balance == "classes"):
             losses = session.module(micro_batch)
             if not losses or not isinstance(losses, dict):
                 raise UserError(

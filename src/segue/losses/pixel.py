@@ -8,6 +8,8 @@ them, the binary pair that of LwF-MC. The unbiased losses are those of MiB (Cerm
 et al. 2022) takes them over as L_SEG (eq. 14-15) and, with a background weight gamma (eq. 11), as L_D (eq.
 12).
 
+Cross-entropies take class weights, or balance the classes where the run says so (balance.py).
+
 Each loss is a `Term` in the form of one_pass.py; terms that are asked for together share a pass.
 """
 
@@ -23,6 +25,7 @@ from torch import Tensor
 
 from segue.losses._one_pass import Parts, Strip, Term, binary_losses, softmax_losses
 from segue.losses._strips import wide
+from segue.losses.balance import EXPONENT, classes_are_balanced
 
 IGNORE = 255
 GammaReading = Literal["logit", "ratio", "literal"]
@@ -64,6 +67,7 @@ class UnbiasedCrossEntropy(Term):
     labels_BHW: Tensor
     num_channels: int
     num_old: int
+    class_weight_K: Tensor | None = None
 
     def check(self, logits_BKhw: Tensor) -> None:
         _as_many("labels", self.labels_BHW, len(logits_BKhw))
@@ -73,6 +77,8 @@ class UnbiasedCrossEntropy(Term):
     def parts(self, strip: Strip) -> Parts:
         labels_NRW = strip.of(self.labels_BHW)
         index_NRW, counts_NRW = _targets(labels_NRW, strip.dtype)
+        if self.class_weight_K is not None:
+            counts_NRW = (counts_NRW * self.class_weight_K[index_NRW]).to(strip.dtype)
         new_NRW = counts_NRW * (labels_NRW >= self.num_old)
         sums = [(((0, self.num_channels),), counts_NRW), (((0, self.num_old),), new_NRW - counts_NRW)]
         return Parts(sums, (index_NRW, new_NRW))
@@ -143,6 +149,27 @@ def _targets(labels_NRW: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return labels_NRW.long().masked_fill(ignored_NRW, 0), (~ignored_NRW).to(dtype)
 
 
+def _labelled(
+    labels_BHW: Tensor,
+    num_channels: int,
+    class_weight_K: Tensor | None = None,
+    image_weight_B: Tensor | None = None,
+) -> CrossEntropy:
+    if class_weight_K is None and classes_are_balanced():
+        class_weight_K = class_balance(labels_BHW, num_channels, EXPONENT)
+    return CrossEntropy(labels_BHW, num_channels, class_weight_K, image_weight_B)
+
+
+def _labelled_unbiased(labels_BHW: Tensor, num_channels: int, num_old: int) -> UnbiasedCrossEntropy:
+    """With balance, all labels that mean "background or any old class" are one class."""
+    if not classes_are_balanced():
+        return UnbiasedCrossEntropy(labels_BHW, num_channels, num_old)
+    merged_BHW = labels_BHW.masked_fill(labels_BHW < num_old, 0)
+    weight_K = class_balance(merged_BHW, num_channels, EXPONENT)
+    weight_K[:num_old] = weight_K[0].clone()
+    return UnbiasedCrossEntropy(labels_BHW, num_channels, num_old, weight_K)
+
+
 # The losses
 
 
@@ -153,7 +180,7 @@ def cross_entropy(
     image_weight_B: Tensor | None = None,
 ) -> Tensor:
     """Softmax cross-entropy, labels 255 ignored; classes and images may have weights."""
-    term = CrossEntropy(labels_BHW, logits_BKhw.shape[1], class_weight_K, image_weight_B)
+    term = _labelled(labels_BHW, logits_BKhw.shape[1], class_weight_K, image_weight_B)
     return softmax_losses(logits_BKhw, [term], labels_BHW.shape[-2:])[0]
 
 
@@ -170,7 +197,7 @@ def class_balance(labels_BHW: Tensor, num_channels: int, exponent: float) -> Ten
 
 def binary_cross_entropy(logits_BKhw: Tensor, labels_BHW: Tensor) -> Tensor:
     """Each channel, background too, against the rest: summed over channels, labels 255 ignored."""
-    term = CrossEntropy(labels_BHW, logits_BKhw.shape[1])
+    term = _labelled(labels_BHW, logits_BKhw.shape[1])
     return binary_losses(logits_BKhw, [term], labels_BHW.shape[-2:])[0]
 
 
@@ -193,7 +220,7 @@ def unbiased_cross_entropy(logits_BKhw: Tensor, labels_BHW: Tensor, num_old: int
 
     `num_old` counts the old channels with background; labels below it are background. 1: plain cross-entropy.
     """
-    term = UnbiasedCrossEntropy(labels_BHW, logits_BKhw.shape[1], num_old)
+    term = _labelled_unbiased(labels_BHW, logits_BKhw.shape[1], num_old)
     return softmax_losses(logits_BKhw, [term], labels_BHW.shape[-2:])[0]
 
 
@@ -221,7 +248,7 @@ def incremental_losses(
     background_weight: Tensor | float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`unbiased_cross_entropy` and `unbiased_distillation` at the labels' resolution, from one pass."""
-    labelled = UnbiasedCrossEntropy(labels_BHW, logits_BKhw.shape[1], num_old)
+    labelled = _labelled_unbiased(labels_BHW, logits_BKhw.shape[1], num_old)
     distilled = _unbiased(logits_BKhw, old_logits_BOhw, background_weight)
     terms = labelled, distilled
     ce, kd = softmax_losses(logits_BKhw, terms, labels_BHW.shape[-2:], old_logits_BOhw)
@@ -232,7 +259,7 @@ def distilled_cross_entropy(
     logits_BKhw: Tensor, old_logits_BOhw: Tensor, labels_BHW: Tensor
 ) -> tuple[Tensor, Tensor]:
     """`cross_entropy` and `distillation` at the labels' resolution, from one pass."""
-    terms = CrossEntropy(labels_BHW, logits_BKhw.shape[1]), Distillation(old_logits_BOhw.shape[1])
+    terms = _labelled(labels_BHW, logits_BKhw.shape[1]), Distillation(old_logits_BOhw.shape[1])
     ce, kd = softmax_losses(logits_BKhw, terms, labels_BHW.shape[-2:], old_logits_BOhw)
     return ce, kd
 
@@ -241,7 +268,7 @@ def distilled_binary_cross_entropy(
     logits_BKhw: Tensor, old_logits_BOhw: Tensor, labels_BHW: Tensor
 ) -> tuple[Tensor, Tensor]:
     """`binary_cross_entropy` and `binary_distillation` at the labels' resolution, from one pass."""
-    terms = CrossEntropy(labels_BHW, logits_BKhw.shape[1]), Distillation(old_logits_BOhw.shape[1])
+    terms = _labelled(labels_BHW, logits_BKhw.shape[1]), Distillation(old_logits_BOhw.shape[1])
     ce, kd = binary_losses(logits_BKhw, terms, labels_BHW.shape[-2:], old_logits_BOhw)
     return ce, kd
 
