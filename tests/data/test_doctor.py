@@ -131,6 +131,17 @@ def test_rare_and_absent_classes() -> None:
     assert "1 class of step 0 in no training image" in "\n".join(texts(both))
 
 
+def test_classes_with_few_pixels_and_what_to_set() -> None:
+    train = examined([{0: 9930, 3: 70}] * 12 + [{0: 50, 1: 50}, {0: 9999, 1: 5000, 2: 1}] * 12)
+    first, second = diagnosis(train, crop=128).findings[:2]
+    assert "step 0" in first.text and "train.balance=classes" in first.text
+    assert [text.split(":")[0] for text in first.examples] == ["dog"]
+    assert "1 class of step 1" in second.text and "train.crop_on=new" in second.text
+    assert second.examples[0].startswith("cow: 0.7% of pixels at crop 128")
+    found = diagnosis(train, crop=128, settings=["train.crop_on=new", "train.balance=none"])
+    assert first in found.findings and second not in found.findings, "it is set already"
+
+
 def test_nothing_is_left() -> None:
     nothing = examined([])
     found = diagnosis(nothing, nothing)

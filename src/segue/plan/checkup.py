@@ -115,8 +115,11 @@ def _diagnose(
     files = [dataset for dataset in sets if isinstance(dataset, FileDataset)]
     orphans, shared = _orphans(files), _shared(files)
     bits = files[0].bits if files else 16
-    crop = config.train.crop
-    return diagnose(scenario, train, test, images, crop, bits, problems, orphans, shared, left_out, unused)
+    settings = [f"train.{key}={getattr(config.train, key)}" for key in ("crop_on", "balance")]
+    return diagnose(
+        scenario, train, test, images, config.train.crop, bits, problems, orphans, shared, left_out, unused,
+        settings,
+    )  # fmt: skip
 
 
 def _examine(dataset: SegDataset, name: str, display: Display) -> Examined:

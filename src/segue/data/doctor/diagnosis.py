@@ -18,6 +18,8 @@ from segue.data.doctor.examine import Examined
 Level = Literal["error", "warning"]
 FEW_IMAGES = 10
 """fewer training images of a class than this deserve a word"""
+FEW_PIXELS = 0.01
+"""smaller share of the pixels of its step than this deserves a word"""
 SHOWN = 3
 """files named in a finding"""
 SOURCES = ("background", "old classes", "later classes", "void")
@@ -94,13 +96,15 @@ def diagnose(
     shared: Collection[str] = (),
     left_out: bool = False,
     unused: Mapping[str, Examined] | None = None,
+    settings: Collection[str] = (),
 ) -> Diagnosis:
     """Everything that can be said about these files in this scenario.
 
     `images` are the rows of `train` that train each step, and `problems` say why a run would not start with
     them. `bits` carry the picture in 16-bit images. `orphans` are masks without an image, `shared` images of
     both splits. `left_out`: files that cannot be used are on a list of those that training leaves out.
-    `unused` are lists of images that neither train nor test.
+    `unused` are lists of images that neither train nor test. `settings` for small classes are those that the
+    recipe has already.
     """
     steps = tuple(_survey(scenario, step, images[step.index], train, test) for step in scenario)
     splits = {"train": train, "test": test}
@@ -114,6 +118,7 @@ def diagnose(
     findings += [Finding("error", problem) for problem in problems]
     findings += _mask_findings(scenario.classes, splits)
     findings += _step_findings(steps)
+    findings += [each for step in steps for each in _small_class_findings(step, crop, settings)]
     if orphans:
         text = f"{numbered(orphans, 'mask')} of no image of {'any list' if spare else 'either split'}"
         findings.append(Finding("warning", text, tuple(sorted(orphans))[:SHOWN]))
@@ -210,6 +215,16 @@ def _step_findings(steps: Iterable[StepSurvey]) -> Iterable[Finding]:
             if classes:
                 start = f"{numbered(classes, 'class')} of step {step.index}"
                 yield Finding("warning", f"{start} {text}", tuple(classes[:SHOWN]))
+
+
+def _small_class_findings(step: StepSurvey, crop: int, settings: Collection[str]) -> Iterable[Finding]:
+    """Classes that cover few pixels, and what to set; crops of step 0, where all is new, are never placed."""
+    small = [each for each in step.classes if 0 < each.share < FEW_PIXELS]
+    setting = "train.crop_on=new" if step.index else "train.balance=classes"
+    if small and setting not in settings:
+        shares = (f"{each.name}: {each.share:.1%} of pixels at crop {crop}: expect little" for each in small)
+        text = f"{numbered(small, 'class')} of step {step.index} with few pixels: set {setting}"
+        yield Finding("warning", text, tuple(shares)[:SHOWN])
 
 
 def _size_findings(train: Examined, crop: int) -> Iterable[Finding]:
