@@ -6,6 +6,7 @@ from pathlib import Path
 
 from segue.core.config import as_dict
 from segue.core.errors import UserError
+from segue.core.ordinary import user_path
 from segue.core.palette import BACKGROUND
 from segue.deploy.model import Model
 from segue.deploy.model_file import load_model
@@ -29,7 +30,7 @@ def load(path: str | Path, device: str = "auto") -> Model:
         >>> segue.load("model.safetensors").classes == model.classes
         True
     """
-    path = Path(path).expanduser()
+    path = user_path(path)
     if path.is_dir():
         return load_run(path, device=device)
     if not path.is_file():

@@ -93,7 +93,7 @@ class Model:
             >>> segue.load("runs/first").export("model.onnx")
             Traceback (most recent call last):
             ...
-            segue.core.errors.UserError: model.onnx: a model is not written as .onnx, but as .safetensors.
+            segue.core.errors.UserError: model.onnx: a model is not written as .onnx. Possible: .safetensors.
         """
         check_export(path)
         self.save(path)
@@ -107,5 +107,5 @@ def check_export(path: str | Path) -> None:
 def _check_ending(path: str | Path, endings: tuple[str, ...]) -> None:
     ending = Path(path).suffix.lower()
     if ending not in endings:
-        as_what = f"is not written as {ending}" if ending else "needs an ending that says how it is written"
-        raise UserError(f"{path}: a model {as_what}, but as {', '.join(endings)}.")
+        wrong = f"is not written as {ending}" if ending else "needs an ending that says how it is written"
+        raise UserError(f"{path}: a model {wrong}. Possible: {', '.join(endings)}.")

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -66,14 +67,15 @@ def load_model(path: str | Path) -> tuple[Segmenter, Header]:
     try:
         found = json.loads(metadata["about"])
         header = validate(Header, found if written == FORMAT else _from_first(found), "")
-        network = Segmenter.from_spec(header.network)
+        if header.colours and len(header.colours) != len(header.classes):
+            raise ValueError(f"{len(header.colours)} colours for {len(header.classes)} channels")
+        network = Segmenter.from_spec(header.network, len(header.classes))
         network.load_state_dict(tensors, strict=True)
-        if len(header.classes) != (channels := sum(network.classifier.sizes)):
-            raise ValueError(f"{len(header.classes)} names for {channels} channels")
-        if header.colours and len(header.colours) != channels:
-            raise ValueError(f"{len(header.colours)} colours for {channels} channels")
+        if broken := [name for name, values in tensors.items() if values.isnan().any()]:
+            raise ValueError(f"{broken[0]} holds NaN")
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:
-        raise UserError(f"{path} does not describe its own weights: {str(error).splitlines()[0]}") from error
+        reason = shorten(str(error), 300)
+        raise UserError(f"{path} does not describe its own weights: {reason}") from error
     return network.eval(), header
 
 
