@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the same names are in _HOMES
     from segue.core.scenario import Scenario, Step, make_scenario
     from segue.data.batches import Batch
     from segue.data.datasets.base import Sample, SegDataset
+    from segue.deploy.extend import extend
     from segue.deploy.load import load
     from segue.deploy.model import Model
     from segue.deploy.prediction import Prediction
@@ -49,6 +50,7 @@ __all__ = [
     "Step",
     "UserError",
     "__version__",
+    "extend",
     "load",
     "make_scenario",
     "read_run",
@@ -69,6 +71,7 @@ _HOMES = {
     "Segmenter": "segue.models.segmenter",
     "Step": "segue.core.scenario",
     "UserError": "segue.core.errors",
+    "extend": "segue.deploy.extend",
     "load": "segue.deploy.load",
     "make_scenario": "segue.core.scenario",
     "read_run": "segue.core.records",

@@ -28,7 +28,7 @@ OPTIM = OptimConfig(lr_first=0.01, lr_next=0.01)
 TRAIN = TrainConfig(batch_size=4, crop=32)
 CPU = torch.device("cpu")
 ROUNDING = 1e-4
-"""largest difference of logits in single precision, between two ways through a network"""
+"""largest difference of logits in single precision between two ways through a network"""
 
 
 def check_method(method: str | type[Method], params: dict[str, Any] | None = None) -> None:

@@ -25,6 +25,7 @@ VERBS = (
     "plan",
     "eval",
     "export",
+    "extend",
     "report",
     "demo",
     "ablate",

@@ -19,7 +19,7 @@ from segue.core.scenario import make_scenario
 from segue.data.datasets.scenes import Scenes
 from segue.deploy.model_file import load_model
 from segue.engine.checkpoint import CheckpointStore
-from segue.engine.restore import restore_deployed, restore_method
+from segue.engine.restore import restore_method, restore_step
 from segue.methods.base import Method
 from segue.models import segmenter
 from segue.models.fusion import FUSIONS
@@ -143,7 +143,7 @@ def test_run_that_cannot_be_exported_is_refused(harm, words, message, finished, 
     assert not (tmp_path / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "model.pt", "model"])
+@pytest.mark.parametrize("name", ["model.onnx", "model.pt"])
 def test_file_is_what_its_ending_says_or_is_refused(name, finished, tmp_path, command):
     outcome = command("export", finished("mib"), tmp_path / name)
     assert outcome.code == 2 and ".safetensors" in outcome.err and not (tmp_path / name).exists()
@@ -215,7 +215,7 @@ def test_fusion_layer_of_ones_own_is_exported_or_the_user_is_told_how(way, tmp_p
         return
     assert (outcome.code, outcome.err) == (0, "")
     model, *_ = load_model(target)
-    expected, _ = restore_deployed(tmp_path / "run")
+    expected = restore_step(tmp_path / "run").method.deployed()
     images = torch.randint(0, 256, (1, 3, 32, 32), dtype=torch.uint8)
     ours, theirs = (network.double()(images).logits for network in (model, expected))
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)

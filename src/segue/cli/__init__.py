@@ -34,7 +34,7 @@ GRACE_SECONDS = 1.0
 ABOUT = "Segue teaches a segmentation model new classes, without the old images and without forgetting."
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 PLACES: dict[tuple[str | None, str], tuple[int, int, str]] = {}
-"""place of a verb in the help of its group: by story, then as its file says"""
+"""place of each verb in the help of its group: by story, then as its file says"""
 
 
 class Verbs(typer.core.TyperGroup):
@@ -142,8 +142,8 @@ def main() -> None:
     except (UserError, OSError) as error:
         _fail(error, 2)
     except Exception as error:
+        from segue.engine.interrupt import Interrupted
         from segue.engine.processes import LostProcess
-        from segue.engine.train import Interrupted
 
         if isinstance(error, LostProcess):
             _fail(error, 1)

@@ -16,15 +16,16 @@ COMMANDS = {
     USE: {
         "segue data check --on folder data.root=FOLDER": "are the images usable?",
         "segue train caf --on folder --split cat,dog/bird data.root=FOLDER": "",
+        "segue extend MODEL DATA --out GROWN": "new classes, without the old images",
         "segue report RUN": "scores and pictures of a run as one page",
-        "segue export RUN model.safetensors": "the trained model as a file",
+        "segue export RUN MODEL": "the trained model as a folder or a file",
     },
     STUDY: {
         "segue compare --on scenes --split 5-2 --methods mib,caf --seeds 3": "",
         "segue check my_method.py": "does a method of your own keep its promises?",
     },
 }
-"""commands to type for each story, with the reason where the command does not say it"""
+"""commands of each story, with the reason where the command does not say it"""
 
 
 def print_stories(about: str) -> None:

@@ -1,4 +1,4 @@
-"""`segue export`: the model of a run as a file."""
+"""`segue export`: the model of a run as a folder or a file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ def command(
         typer.Argument(
             metavar="MODEL",
             parser=named_path,
-            help="The file to write; its ending says how: model.safetensors.",
+            help="The model folder to write, or a file such as model.safetensors.",
         ),
     ],
     step: StepOption = None,
 ) -> None:
-    """Write the model of a run as one file, without what only training needs.
+    """Write the model of a run as a model folder, or as one file.
 
-    segue export runs/caf-voc-15-5-overlapped-s42 model.safetensors
+    segue export runs/caf-voc-15-5-overlapped-s42 model
+
+    A folder also holds what the method keeps between steps: it can be extended as well as the run can.
     """
     from segue.deploy.load import load_run
     from segue.deploy.model import check_export

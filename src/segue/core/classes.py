@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from segue.core.errors import UserError, suggest
 
@@ -47,6 +48,20 @@ class ClassTable:
             raise UserError(
                 f"{self.dataset}: masks are 8 bit, so at most 254 classes with ids from 0 to 255."
             )
+
+    def beside(self, names: Iterable[str]) -> ClassTable:
+        """The table of a scenario over just these names, which a model knows or learns.
+
+        Names that the data lack get ids that no mask has; classes that are not named count as void.
+        """
+        wanted = tuple(dict.fromkeys(names))
+        free = (class_id for class_id in range(IGNORE, -1, -1) if class_id not in self.known)
+        by_name = {name: self._ids[name] if name in self._ids else next(free, None) for name in wanted}
+        if None in by_name.values():
+            raise UserError(f"{self.dataset}: masks are 8 bit, so at most 254 classes in all.")
+        unnamed = tuple(class_id for name, class_id in self._ids.items() if name not in by_name)
+        ids = {class_id: name for name, class_id in by_name.items() if class_id is not None}
+        return replace(self, names=ids, void=(*self.void, *unnamed), colours=None)
 
     @property
     def ids(self) -> tuple[int, ...]:

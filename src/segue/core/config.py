@@ -46,6 +46,10 @@ class ScenarioConfig:
     """label of unseen classes in a test"""
     order: str | list[str | int] | None = None
     """order of arrival: class ids or names, random-SEED, or a name that the data set knows (ade20k: b)"""
+    learned: Annotated[int, Field(ge=0)] = 0
+    """number of first steps that the model had learned before the run: their classes need no images"""
+    learned_by: str | None = None
+    """digest of the model that had learned them"""
     manifest: str | None = None
     """scenario.json that lists the images of every step"""
     hold_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -249,7 +253,16 @@ def read_back(config: RunConfig) -> dict[str, Any]:
     return yaml.safe_load(to_yaml(config))
 
 
-def recipe_hash(config: RunConfig) -> str:
+def decisive(config: RunConfig) -> dict[str, Any]:
+    """A recipe as it is hashed: without keys that older recipes lack, where they say nothing."""
     content = as_dict(config)
+    if not config.scenario.learned:
+        for key in ("learned", "learned_by"):
+            del content["scenario"][key]
+    return content
+
+
+def recipe_hash(config: RunConfig) -> str:
+    content = decisive(config)
     del content["train"]["track"]  # who looks on is no part of a recipe: older records have the same hash
     return "sha256:" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -15,7 +15,7 @@ class UserError(ValueError):
         ...     segue.load("no-such-folder")
         ... except segue.UserError as error:
         ...     print(error)
-        There is no model no-such-folder: name a run folder or a model file (NAME.safetensors).
+        There is no model no-such-folder: name a model folder, a run folder or NAME.safetensors.
     """
 
 

@@ -13,7 +13,7 @@ import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -206,9 +206,10 @@ class RunRecord:
 
     @property
     def finished(self) -> bool:
-        return bool(self.steps) and len(self.steps) == (
-            1 if self.steps[0].offline else len(self.steps[0].groups)
-        )
+        if not self.steps:
+            return False
+        last = self.steps[-1]
+        return last.offline or last.step == len(last.groups) - 1
 
 
 def read_run(folder: str | Path) -> RunRecord:
@@ -232,11 +233,20 @@ def read_run(folder: str | Path) -> RunRecord:
         (folder / "steps").glob("*.json"), key=lambda path: int(path.stem) if path.stem.isdecimal() else -1
     )
     records = tuple(read_record(path) for path in paths)
-    if [record.step for record in records] != list(range(len(records))):
+    first = _learned_before(recipe)
+    if [record.step for record in records] != list(range(first, first + len(records))):
         raise UserError(
-            f"{folder}/steps should hold 0.json, 1.json, ... but holds {[p.name for p in paths]}."
+            f"{folder}/steps should hold {first}.json, {first + 1}.json, ..."
+            f" but holds {[path.name for path in paths]}."
         )
     return RunRecord(folder, recipe, records)
+
+
+def _learned_before(recipe: Mapping[str, Any]) -> int:
+    """The first step that a run trains: 0, unless it began with a model that had learned some steps."""
+    scenario = recipe.get("scenario")
+    learned = scenario.get("learned", 0) if isinstance(scenario, dict) else 0
+    return learned if isinstance(learned, int) else 0
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -12,15 +12,21 @@ import torch
 from segue.core.classes import Colour
 from segue.core.errors import UserError
 from segue.core.palette import BACKGROUND, distinct_colours
-from segue.deploy.model_file import save_model
+from segue.deploy.history import History
+from segue.deploy.model_file import Header, save_model
+from segue.deploy.model_folder import save_folder
 from segue.deploy.prediction import Prediction
 from segue.deploy.prepare import ImageLike, Preparation
 from segue.losses import upsample
 from segue.losses.pseudo import most_likely
 from segue.models.segmenter import Segmenter
 
-WRITTEN = (".safetensors",)
-"""endings of the files that a model can be written to"""
+FILE = ".safetensors"
+"""ending of a model that is written as one file; other names are those of model folders"""
+NOT_WRITTEN = frozenset(
+    {".onnx", ".pt", ".pt2", ".pth", ".ckpt", ".bin", ".h5", ".tflite", ".engine", ".xml"}
+)
+"""endings of files that others read and that are not written: no folder should have such a name"""
 MOST_COLOURS = 200
 """number of colours that can be told apart; more classes share them"""
 
@@ -43,6 +49,8 @@ class Model:
     """names of the channels, background first"""
     images: Preparation = field(default_factory=Preparation)
     """how images come to the network: the size it was trained for, the bits of 16-bit images"""
+    history: History | None = field(default=None, repr=False)
+    """steps, recipe and what the method keeps; None: only the network is known"""
     colours: tuple[Colour, ...] = field(default=(), repr=False)
     """red, green and blue of each class in pictures; unless given, colours that can be told apart"""
 
@@ -76,36 +84,35 @@ class Model:
         return Prediction(ids, self.classes, self.colours, pixels, scores)
 
     def save(self, path: str | Path) -> None:
-        """Write the model as one file that `segue.load` reads again: NAME.safetensors.
+        """Write the model for `segue.load`: a model folder, or one file if the name ends in .safetensors.
+
+        A folder holds what the method keeps between steps, too: it can be extended as well as the run can.
 
         Examples:
             >>> import segue
-            >>> segue.load("runs/first").save("model.safetensors")
+            >>> segue.load("runs/first").save("model")
         """
-        _check_ending(path, (".safetensors",))
-        save_model(self.network, self.classes, path, self.images, self.colours)
+        check_export(path)
+        if Path(path).suffix.lower() == FILE:
+            save_model(self.network, self.classes, path, self.images, self.colours)
+            return
+        header = Header(self.network.spec(), self.classes, self.images, self.colours)
+        save_folder(Path(path), self.network, header, self.history)
 
     def export(self, path: str | Path) -> None:
-        """Write the model in the format that the ending of `path` names.
+        """Write the model in the format that the name of `path` asks for.
 
         Examples:
             >>> import segue
             >>> segue.load("runs/first").export("model.onnx")
             Traceback (most recent call last):
             ...
-            segue.core.errors.UserError: model.onnx: a model is not written as .onnx. Possible: .safetensors.
+            segue.core.errors.UserError: model.onnx: a model is a folder or a .safetensors file, not .onnx.
         """
-        check_export(path)
         self.save(path)
 
 
 def check_export(path: str | Path) -> None:
-    """Whether a model can be written to a file of this name: known before the model is loaded."""
-    _check_ending(path, WRITTEN)
-
-
-def _check_ending(path: str | Path, endings: tuple[str, ...]) -> None:
-    ending = Path(path).suffix.lower()
-    if ending not in endings:
-        wrong = f"is not written as {ending}" if ending else "needs an ending that says how it is written"
-        raise UserError(f"{path}: a model {wrong}. Possible: {', '.join(endings)}.")
+    """Whether a model can be written to a place of this name: known before the model is loaded."""
+    if (ending := Path(path).suffix.lower()) in NOT_WRITTEN:
+        raise UserError(f"{path}: a model is a folder or a {FILE} file, not {ending}.")

@@ -60,10 +60,14 @@ def build_scenario(
     config: RunConfig, dataset: SegDataset
 ) -> tuple[Scenario, tuple[tuple[str, ...], ...] | None]:
     """The scenario, and the images of its steps if a manifest lists them."""
-    wanted = config.scenario
+    wanted, classes = config.scenario, dataset.classes
     offline = plugins.declared(config.method.name).offline
+    if wanted.learned:
+        if isinstance(wanted.split, str):
+            raise UserError("scenario.learned goes with a split that lists the classes of each step.")
+        classes = classes.beside(str(name) for group in wanted.split for name in group)
     scenario = make_scenario(
-        dataset.classes,
+        classes,
         wanted.split,
         wanted.mode,
         wanted.void,

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,10 +105,15 @@ def _fill(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
 
 
 def _digest(found_format: str, skeleton: str, tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.blake2b(f"{found_format}\n{skeleton}".encode(), digest_size=32)
+    return tensor_digest(tensors, f"{found_format}\n{skeleton}")
+
+
+def tensor_digest(tensors: Mapping[str, Tensor], beside: str = "") -> str:
+    """A hash of everything in some tensors, and of a text beside them."""
+    digest = hashlib.blake2b(beside.encode(), digest_size=32)
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -129,6 +129,8 @@ def build_data(config: RunConfig, display: Display, group: Group = ALONE, first_
     scenario, keys = build_scenario(config, train_set)
     train_present, hold_out = index_classes(train_set, "train", display), config.scenario.hold_out
     train_images = step_images(scenario, keys, train_set.keys, train_present, hold_out)
+    learned = config.scenario.learned
+    train_images = (*(images[:0] for images in train_images[:learned]), *train_images[learned:])
     if hold_out:  # the test images play no part at all
         test_set, test_present, tested = train_set, train_present, chosen_by_name(train_set.keys, hold_out)
     else:
@@ -138,11 +140,12 @@ def build_data(config: RunConfig, display: Display, group: Group = ALONE, first_
     test_images = (scenario.select(step, test_present, "test") for step in scenario)
     test_images = tuple(images[tested[images]] for images in test_images)
     counts = [(len(train), len(test)) for train, test in zip(train_images, test_images, strict=True)]
-    if problems := step_problems(config, scenario, counts, group, first_step):
+    if problems := step_problems(config, scenario, counts, group, max(first_step, learned)):
         raise UserError(problems[0])
     in_tests = test_present[test_images[-1]].any(axis=0)
     names = scenario.classes.names
-    if unseen := [names[class_id] for class_id in scenario[-1].seen if not in_tests[class_id]]:
+    expected = [class_id for step in scenario[learned:] for class_id in step.new]
+    if unseen := [names[class_id] for class_id in expected if not in_tests[class_id]]:
         which = "held-out" if hold_out else "test"
         display.remark(f"No {which} image shows {', '.join(unseen)}: scores say nothing about such classes.")
     return Data(

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from segue.core.config import RunConfig, as_dict, read_back, to_yaml
+from segue.core.config import RunConfig, decisive, read_back, to_yaml
 from segue.core.errors import UserError
 from segue.core.launch import launcher, this_launch
 from segue.core.manifest import read_manifest
@@ -98,7 +98,7 @@ def note_launch(folder: Path) -> None:
 
 def identity(config: RunConfig) -> str:
     """A hash of what decides a run's numbers: its recipe and, if it is not ours, its method file."""
-    plain = as_dict(config)
+    plain = decisive(config)
     for key in MAY_CHANGE:
         section, name = key.split(".")
         plain[section].pop(name, None)

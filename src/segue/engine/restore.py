@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,6 @@ from segue.engine.evaluate import evaluate_by
 from segue.engine.recipe import stored_recipe
 from segue.engine.runtime import pick_device
 from segue.methods.base import Method
-from segue.models.segmenter import Segmenter
 
 
 def restore_method(
@@ -47,8 +47,20 @@ def restore_method(
     return method.eval()
 
 
-def restore_deployed(folder: str | Path, step_index: int | None = None) -> tuple[Segmenter, tuple[str, ...]]:
-    """The model that predicts after a finished step, and its channel names; the data are not needed."""
+@dataclass(frozen=True)
+class Restored:
+    """A method after a finished step, without its data."""
+
+    method: Method
+    config: RunConfig
+    classes: tuple[str, ...]
+    """names of the channels, background first"""
+    steps: tuple[tuple[str, ...], ...]
+    """names of the classes that each step brought"""
+
+
+def restore_step(folder: str | Path, step_index: int | None = None) -> Restored:
+    """The method of a run after a finished step; the data are not needed."""
     folder = Path(folder)
     config, document = stored_recipe(folder), read_manifest(folder / "scenario.json")
     names = dict(enumerate((name for group in document["groups"] for name in group), start=1))
@@ -56,7 +68,8 @@ def restore_deployed(folder: str | Path, step_index: int | None = None) -> tuple
     scenario, _ = from_manifest(document, table, str(folder / "scenario.json"))
     step_index = _chosen_step(folder, step_index, len(scenario))
     method = restore_method(config, folder, scenario[: step_index + 1], torch.device("cpu"))
-    return method.deployed(), scenario.channel_names(scenario[step_index])
+    steps = tuple(tuple(names[class_id] for class_id in step.new) for step in scenario[: step_index + 1])
+    return Restored(method, config, scenario.channel_names(scenario[step_index]), steps)
 
 
 def _chosen_step(folder: Path, step: int | None, count: int) -> int:

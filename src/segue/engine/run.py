@@ -29,6 +29,7 @@ from segue.engine.folder import (
     open_folder,
 )
 from segue.engine.interrupt import interrupts
+from segue.engine.learned import Learned, begin_with
 from segue.engine.log import RunLog
 from segue.engine.own_files import clear_folder
 from segue.engine.processes import Group, joined
@@ -55,10 +56,12 @@ def run(
     device: str = "auto",
     display: Display | None = None,
     start: Path | None = None,
+    learned: Learned | None = None,
 ) -> RunRecord | None:
     """Train and test every step of a recipe; everything lands in the run folder.
 
-    With `start`, another run's folder, step 0 is taken from there instead of being trained. Of several
+    With `start`, another run's folder, step 0 is taken from there instead of being trained. With `learned`
+    the run begins after the first `scenario.learned` steps, with a model that has learned them. Of several
     processes the first alone reads and writes that folder; the others return None.
 
     Examples:
@@ -84,12 +87,14 @@ def run(
             manifest = _same_manifest(data, group)
             if start is not None:
                 point = _from_start(start, config, manifest, site, point)
+            if config.scenario.learned and learned is None and point.at_start:
+                raise UserError("The recipe begins with a model: segue extend MODEL DATA.")
             if group.first:
                 clear_folder(folder, everything=overwrite)
                 note_launch(folder)
                 open_folder(folder, config, manifest)
-                _check_records(folder, point.finished_step)
-            _run_steps(method, data, site, point)
+                _check_records(folder, config.scenario.learned, point.finished_step)
+            _run_steps(method, data, site, point, learned)
         return read_run(folder) if group.first else None
 
 
@@ -119,7 +124,8 @@ def _build(config: RunConfig, site: Site, point: ResumePoint) -> tuple[Data, Met
     with site.group.node_first():
         data = build_data(config, site.display, site.group, point.finished_step + 1)
     with site.group.node_first():
-        method = build_method(config, site.device, initial_weights=point.at_start)
+        untrained = point.at_start and not config.scenario.learned
+        method = build_method(config, site.device, initial_weights=untrained)
     if (maps := saliency_folder(config.method.params)) is not None:
         data = data.with_saliency(maps)
     return data, method
@@ -148,24 +154,33 @@ def _same_manifest(data: Data, group: Group) -> dict[str, Any]:
     return manifest
 
 
-def _run_steps(method: Method, data: Data, site: Site, point: ResumePoint) -> None:
+def _run_steps(
+    method: Method, data: Data, site: Site, point: ResumePoint, learned: Learned | None = None
+) -> None:
     """Go on from a checkpoint, or begin."""
+    first = data.config.scenario.learned
     log = _open_log(data.config, site, point) if site.group.first else None
     try:
         for step in data.scenario:
             seed_all(derive_seed(data.config.train.seed, step.index))
             method.grow(step)
-            if step.index < point.finished_step:
+            if step.index < max(point.finished_step, first - 1):
                 continue
             if step.index == point.finished_step:
                 assert point.finished is not None
                 load_strictly(method, point.finished["method"], site.store.path(step.index))
                 outcome = point.finished["outcome"]
+            elif step.index < first:
+                assert learned is not None
+                _begin_with(method, learned, step, site)
+                continue
             elif step.first and point.start is not None:
                 outcome = _take_over(method, data, step, site, point.start)
             else:
                 inside = point.inside if step.index == point.finished_step + 1 else None
                 outcome = _train(method, data, step, site, log, inside)
+            if step.index < first:
+                continue
             record = site.folder / "steps" / f"{step.index}.json"
             if step.index > point.finished_step or site.group.any(site.group.first and not record.is_file()):
                 record_step(method, data, step, site, outcome, log)
@@ -179,9 +194,9 @@ def _open_log(config: RunConfig, site: Site, point: ResumePoint) -> RunLog:
     return RunLog(site.folder, last.get("log_bytes", 0), open_tracker(config, site.folder))
 
 
-def _check_records(folder: Path, finished: int) -> None:
+def _check_records(folder: Path, first: int, finished: int) -> None:
     """Records of finished steps are needed at the end: find out now, not after hours, if one is damaged."""
-    for index in range(finished + 1):
+    for index in range(first, finished + 1):
         path = folder / "steps" / f"{index}.json"
         if index < finished or path.is_file():  # the last one can still be made from its checkpoint
             read_record(path)
@@ -223,6 +238,20 @@ def _train(
         tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
         site.store.save_finished(step.index, tree | {"weights": session.weights})
     return outcome
+
+
+def _begin_with(method: Method, learned: Learned, step: Step, site: Site) -> None:
+    """The last step that a model had learned before the run, as a step of the run: it can be resumed."""
+    untold = begin_with(method, learned)
+    if untold:
+        site.display.remark(
+            f"{learned.source} does not hold all that {type(method).__name__} keeps between steps:"
+            f" it begins anew with {len(untold)} tensors, such as {untold[0]}."
+        )
+    if site.group.first:
+        outcome = {"losses": {}, "seconds": 0.0, "peak_memory": 0}
+        tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": 0, "weights": None}
+        site.store.save_finished(step.index, tree)
 
 
 def _take_over(method: Method, data: Data, step: Step, site: Site, start: dict[str, Any]) -> dict[str, Any]:

@@ -66,8 +66,8 @@ def ablate(
     failed = run_missing(runs, out, device, display)
     ablations = []
     for name, table in tables.items():
-        runs = tuple(map(started_runs, folders[name]))
-        ablations.append(Ablation(name, table, setting_text(plans[name][0][0]), runs))
+        records = tuple(map(started_runs, folders[name]))
+        ablations.append(Ablation(name, table, setting_text(plans[name][0][0]), records))
         console.print(ablation_table(ablations[-1]))
     if failed is not None:
         raise failed

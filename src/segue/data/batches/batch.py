@@ -39,7 +39,7 @@ class Batch:
         >>> import segue, torch
         >>> images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
         >>> batch = segue.Batch(images, labels=images[:, 0], keys=["a", "b", "c", "d"])
-        >>> len(batch), [part.keys for part in batch.split(2)]
+        >>> len(batch), [micro_batch.keys for micro_batch in batch.split(2)]
         (4, [['a', 'b'], ['c', 'd']])
     """
 

@@ -1,0 +1,104 @@
+"""`segue extend`: one more class for a model that is already there."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from segue.cli._stories import USE
+from segue.cli._tell import print_json, quote, tell, tell_next
+from segue.cli.options import Device, Json, Quiet, flag, method_names, out_option
+
+if TYPE_CHECKING:
+    from segue.deploy.verdict import Verdict
+
+STORY, PLACE = USE, 8
+
+
+def command(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A model folder, a run folder or a model file.")
+    ],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="Folder of images and masks in which new classes are drawn.")
+    ],
+    out: Annotated[Path, out_option("Model folder to write.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Settings unlike the model's: train.epochs_next=8."),
+    ] = None,
+    new: Annotated[
+        str | None, typer.Option("--new", metavar="NAMES", help="The new classes, if not all: bird,fish.")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method", metavar="METHOD", help="The model's own, or caf.", autocompletion=method_names
+        ),
+    ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option("--check", metavar="FOLDER", help="Labelled images of old classes, for scores alone."),
+    ] = None,
+    max_drop: Annotated[
+        float, typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes.")
+    ] = 2.0,
+    resume: Annotated[bool, flag("--resume", help="Go on where the same command stopped.")] = False,
+    overwrite: Annotated[bool, flag("--overwrite", help="Delete an earlier run of this extension.")] = False,
+    yes: Annotated[bool, flag("--yes", help="New names that look like known ones are meant.")] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Teach a model new classes from new images. The old images are not needed.
+
+    segue extend model/ new-images/ --out grown
+
+    Classes of DATA that the model does not know are new, and only they need to be drawn.
+    Exit code 0: safe to deploy; 1: look at the verdict first; 2: the command itself is wrong.
+    """
+    from segue.core.progress import Display
+    from segue.deploy.examine import examine
+    from segue.deploy.extend import extend, run_folder_of
+    from segue.deploy.load import load
+    from segue.deploy.verdict import Limits
+
+    names = [name.strip() for name in new.split(",")] if new else []
+    display = Display(quiet=quiet or as_json)
+    grown = extend(
+        model, data, out, names, method, words or [], None, resume, overwrite, device, display, sure=yes
+    )
+    verdict = examine(load(model, device), grown, run_folder_of(out), data, check, Limits(max_drop), display)
+    if as_json:
+        print_json(dataclasses.asdict(verdict))
+    else:
+        Console().print(_table(verdict, check is not None))
+        tell(f"Verdict: {verdict.answer}. It rests on {verdict.evidence}")
+        for reason in verdict.reasons:
+            tell(f"  {reason}")
+        tell(f"Model: {out}. Run: {run_folder_of(out)}")
+        tell_next(f"report {quote(run_folder_of(out))}", "losses, scores and pictures", silent=quiet)
+    if not verdict.safe:
+        raise typer.Exit(1)
+
+
+def _table(verdict: Verdict, labelled: bool) -> Table:
+    what = "IoU" if labelled else "agreement with the old model"
+    table = Table(title=Text(f"Old classes: {what}; new classes: IoU"), caption="in percent")
+    table.add_column("class")
+    for head in ("before", "after", "change", "95 % interval", "lost to new", "images"):
+        table.add_column(head, justify="right")
+    for one in verdict.old:
+        interval = f"{one.low:+.1f} .. {one.high:+.1f}"
+        scores = (f"{one.before:.1f}", f"{one.after:.1f}", f"{one.after - one.before:+.1f}", interval)
+        table.add_row(Text(one.name), *scores, f"{one.lost:.1f}", str(one.images))
+    table.add_section()
+    for name, value in verdict.new.items():
+        table.add_row(Text(f"{name} (new)"), "", "-" if value is None else f"{value:.1f}")
+    return table

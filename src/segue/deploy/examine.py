@@ -1,0 +1,57 @@
+"""A grown model held against the one that it grew from: scores, agreement, and the verdict as a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+from segue.core import plugins
+from segue.core.errors import UserError
+from segue.core.metrics import iou
+from segue.core.progress import Display
+from segue.core.records import read_run, write_json
+from segue.data.datasets.base import SegDataset
+from segue.deploy.model import Model
+from segue.deploy.verdict import Limits, Verdict, count, judge
+
+VERDICT = "verdict.json"
+
+
+def examine(
+    old: Model,
+    grown: Model,
+    run_folder: Path,
+    data: str | Path,
+    check: str | Path | None,
+    limits: Limits,
+    display: Display,
+) -> Verdict:
+    """Both models on labelled images of old classes, or, without any, on the held-out new images."""
+    images = _images(check if check is not None else data)
+    if check is not None and not set(images.classes.names.values()) & set(old.classes):
+        raise UserError(
+            f"{check} has none of the model's classes: its classes.txt names"
+            f" {', '.join(images.classes.names.values())}."
+        )
+    with display.bar("old and grown model", len(images)) as bar:
+        counts = count(old, grown, images, check is not None, bar.update)
+    verdict = judge(old, counts, _new_scores(run_folder, len(old.classes)), check is not None, limits)
+    write_json(run_folder / VERDICT, dataclasses.asdict(verdict), run_folder)
+    return verdict
+
+
+def _images(folder: str | Path) -> SegDataset:
+    """The test images of a folder."""
+    kind = plugins.find("dataset", "folder")
+    return kind(kind.Config(root=str(folder)), "test")
+
+
+def _new_scores(run_folder: Path, known: int) -> dict[str, float | None]:
+    """IoU of each new class on the held-out new images, in points."""
+    record = read_run(run_folder).steps[-1]
+    scores = iou(record.matrix)[known:]
+    return {
+        name: None if math.isnan(score) else 100 * float(score)
+        for name, score in zip(record.classes[known:], scores, strict=True)
+    }

@@ -1,0 +1,165 @@
+"""One more step for a model that is already there: new classes from new images, without the old ones.
+
+It is a run like any other (engine/run.py), which begins with the model instead of at step 0: it is recorded,
+logged and resumed like one, and what a scenario rehearses is what happens here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from segue.core import plugins
+from segue.core.config import RunConfig
+from segue.core.errors import UserError
+from segue.core.ordinary import user_path
+from segue.core.overrides import merge, parse_overrides
+from segue.core.progress import Display
+from segue.data.datasets.base import SegDataset
+from segue.deploy.load import load, load_run
+from segue.deploy.model import Model
+from segue.engine.checkpoint import tensor_digest
+from segue.engine.learned import Learned
+from segue.engine.recipe import complete
+from segue.engine.run import run
+
+DEFAULT_METHOD = "caf"
+ALIKE = 0.8
+"""similarity of two names from which on one may be a slip of the other"""
+
+
+def extend(
+    model: Model | str | Path,
+    data: str | Path,
+    out: str | Path,
+    new: Sequence[str] = (),
+    method: str | None = None,
+    overrides: Sequence[str] = (),
+    run_folder: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: str = "auto",
+    display: Display | None = None,
+    sure: bool = False,
+) -> Model:
+    """Teach a model the classes of a folder that it does not know yet, and write the grown model to `out`.
+
+    Only the new classes need to be annotated in `data`. `new` narrows them; `sure` says that names which look
+    like slips of known ones are meant. The model that is extended stays as it is.
+
+    Examples:
+        >>> import segue
+        >>> grown = segue.extend("model", "new-images", "grown", overrides=["train.epochs=1"])
+        >>> grown.classes[-1]
+        'bird'
+    """
+    source = str(model) if isinstance(model, str | Path) else "the model"
+    loaded = load(model, "cpu") if isinstance(model, str | Path) else model
+    out = Path(out)
+    if isinstance(model, str | Path) and out.resolve() == user_path(model).resolve():
+        raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
+    classes = new_classes(loaded, data, new, sure)
+    config = recipe_of(loaded, data, classes, method, overrides)
+    folder = Path(run_folder) if run_folder is not None else run_folder_of(out)
+    own = loaded.history is not None and loaded.history.method == config.method.name
+    if loaded.network.fusion is not None and not own:
+        raise UserError(
+            f"{source} has the fusion layer of {loaded.history.method if loaded.history else 'its method'}:"
+            " extend it with that method."
+        )
+    kept = loaded.history.kept if loaded.history is not None and own else {}
+    learned = Learned(loaded.network.state_dict(), kept, source)
+    run(config, folder, resume, overwrite, device, display, learned=learned)
+    grown = load_run(folder, device=device)
+    grown = replace(grown, colours=_grown_colours(loaded, grown))
+    grown.save(out)
+    return grown
+
+
+def run_folder_of(out: Path) -> Path:
+    """Where an extension is recorded, unless it is said."""
+    return out.with_name(f"{out.name}-run")
+
+
+def new_classes(model: Model, data: str | Path, narrowed: Sequence[str], sure: bool) -> tuple[str, ...]:
+    """The classes of a folder that a model does not know, in the folder's order."""
+    table = open_folder_set(data).classes
+    known, names = set(model.classes), tuple(table.names.values())
+    for name in narrowed:
+        if name in known:
+            raise UserError(f"The model knows '{name}' already: --new names classes that it does not know.")
+        table.resolve(name)
+    fresh = tuple(name for name in names if name not in known and (not narrowed or name in narrowed))
+    if not fresh:
+        raise UserError(
+            f"{data} has no class that the model does not know: it knows {', '.join(model.classes[1:])}."
+        )
+    for name in () if sure else fresh:
+        if alike := _alike(name, model.classes):
+            raise UserError(
+                f"'{name}' looks like '{alike}', which the model knows. If it is the same, rename it in"
+                f" {data}; if it is new, say so: --yes."
+            )
+    return fresh
+
+
+def _alike(name: str, known: Sequence[str]) -> str | None:
+    for other in known:
+        same = name.casefold().strip() == other.casefold().strip()
+        if same or difflib.SequenceMatcher(None, name.casefold(), other.casefold()).ratio() >= ALIKE:
+            return other
+    return None
+
+
+def open_folder_set(data: str | Path) -> SegDataset:
+    kind = plugins.find("dataset", "folder")
+    return kind(kind.Config(root=str(data)), "train")
+
+
+def recipe_of(
+    model: Model,
+    data: str | Path,
+    new: Sequence[str],
+    method: str | None,
+    overrides: Sequence[str],
+) -> RunConfig:
+    """The recipe of the step: that of the model's run, on new images."""
+    history = model.history
+    steps = history.steps if history is not None else (model.classes[1:],)
+    stored: Mapping[str, Any] = history.recipe if history is not None else _plain_recipe(model)
+    name = method or (history.method if history is not None else DEFAULT_METHOD)
+    own = history is not None and name == history.method
+    said = parse_overrides(overrides)
+    scenario = {
+        "dataset": "folder",
+        "split": [list(step) for step in (*steps, tuple(new))],
+        "mode": "sequential",
+        "learned": len(steps),
+        "learned_by": tensor_digest(model.network.state_dict()),
+    }
+    for key in ("void", "future"):
+        if key in stored.get("scenario", {}):
+            scenario[key] = stored["scenario"][key]
+    asked = {
+        "scenario": scenario,
+        "method": dict(stored["method"]) if own else {"name": name},
+        "data": {"root": str(data)},
+        "model": {**asdict(model.network.config), "weights": None, "pretrained": False},
+        **{section: stored[section] for section in ("optim", "train", "eval") if section in stored},
+    }
+    return complete(merge(json.loads(json.dumps(asked)), said))
+
+
+def _plain_recipe(model: Model) -> dict[str, Any]:
+    """For a model of which only the network is known: its own image size, all else as usual."""
+    return {"train": {} if model.images.size is None else {"crop": model.images.size}}
+
+
+def _grown_colours(before: Model, after: Model) -> tuple[Any, ...]:
+    """Old classes keep their colours."""
+    fresh = (colour for colour in after.colours if colour not in before.colours)
+    return (*before.colours, *(next(fresh, (255, 255, 255)) for _ in after.classes[len(before.classes) :]))

@@ -1,0 +1,38 @@
+"""How a model came to be: what is needed to teach it more without its run and without its images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class History:
+    """The steps of a model, the recipe of its run, and what its method keeps between steps."""
+
+    steps: tuple[tuple[str, ...], ...]
+    """names of the classes that each step brought, without background"""
+    recipe: Mapping[str, Any] = field(repr=False)
+    """resolved recipe of the run, as it is stored, without places on the machine where it ran"""
+    kept: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+    """state of the method beside the network: features, prototypes, importance; never images"""
+
+    @property
+    def method(self) -> str:
+        return str(self.recipe["method"]["name"])
+
+
+PLACES = (("data", "root"), ("data", "skip"), ("model", "weights"), ("scenario", "manifest"))
+"""recipe keys that name files of the machine where a run was trained"""
+
+
+def without_places(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe for others: what it was trained with, not where that lay."""
+    plain = {section: dict(values) for section, values in recipe.items()}
+    for section, key in PLACES:
+        if key in plain.get(section, {}):
+            plain[section][key] = None
+    return plain

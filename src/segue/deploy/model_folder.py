@@ -1,0 +1,195 @@
+"""The model folder: what a model is outside its run, in the layout of Hugging Face.
+
+    model.safetensors            weights of the network that predicts
+    config.json                  names of the classes; section `segue`: network, steps, recipe, digest
+    preprocessor_config.json     how images come to the network
+    kept.safetensors             what the method keeps between steps (never images); absent if nothing
+    README.md                    a model card
+
+A folder may come from a stranger: loading one runs no code, fetches nothing and opens no other file. The
+digest covers all of it but the card.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from segue.core.config import validate
+from segue.core.errors import UserError
+from segue.core.ordinary import read_ordinary
+from segue.core.records import atomic_file, write_json
+from segue.deploy.card import model_card
+from segue.deploy.history import History
+from segue.deploy.model_file import Header
+from segue.models.segmenter import Segmenter
+
+FORMAT = "segue-folder-1"
+WEIGHTS, KEPT, CONFIG, PREPARATION, CARD = (
+    *("model.safetensors", "kept.safetensors", "config.json", "preprocessor_config.json", "README.md"),
+)
+FILES = (WEIGHTS, KEPT, CONFIG, PREPARATION, CARD)
+FRAMEWORK = {"format": "pt"}
+"""metadata by which other libraries know whose tensors these are"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """The section `segue` of config.json."""
+
+    format: str
+    digest: str
+    header: Header
+    steps: tuple[tuple[str, ...], ...] | None = None
+    """names of the classes that each step brought; None: not known"""
+    recipe: dict[str, Any] | None = None
+    """recipe of the run that made the model; None: not known"""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A model folder, read and checked."""
+
+    network: Segmenter
+    header: Header
+    history: History | None
+    digest: str
+
+
+def save_folder(folder: Path, network: Segmenter, header: Header, history: History | None) -> None:
+    """Write a model folder; config.json last, so that a folder with one is whole."""
+    _check_place(folder)
+    state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    kept = dict(history.kept) if history is not None else {}
+    weights, rest = save_tensors(state, FRAMEWORK), save_tensors(kept, FRAMEWORK) if kept else b""
+    preparation = _preparation(network, header)
+    about = {
+        "header": dataclasses.asdict(header),
+        "steps": None if history is None else history.steps,
+        "recipe": None if history is None else history.recipe,
+    }
+    config = _config(header, about)
+    config["segue"]["digest"] = _digest(config, preparation, weights, rest)
+    (folder / CONFIG).unlink(missing_ok=True)
+    for name, content in ((WEIGHTS, weights), (KEPT, rest)):
+        if content:
+            with atomic_file(folder / name, folder) as file:
+                file.write(content)
+        else:
+            (folder / name).unlink(missing_ok=True)
+    write_json(folder / PREPARATION, preparation, folder)
+    with atomic_file(folder / CARD, folder) as file:
+        file.write(model_card(folder.name, header, history).encode())
+    write_json(folder / CONFIG, config, folder)
+
+
+def load_folder(folder: Path) -> Stored:
+    """The model of a folder, unless something in it is damaged, or newer than this version."""
+    config, preparation = (_read_json(folder / name) for name in (CONFIG, PREPARATION))
+    found = config.get("segue")
+    if not isinstance(found, dict) or not isinstance(found.get("format"), str):
+        raise UserError(f"{folder / CONFIG} has no section 'segue': it is no model folder of Segue.")
+    if found["format"] != FORMAT:
+        raise UserError(
+            f"{folder} was written by another version ({found['format']}; this one reads {FORMAT})."
+            " Update: pip install --upgrade segue."
+        )
+    weights = _read(folder / WEIGHTS)
+    rest = _read(folder / KEPT) if (folder / KEPT).exists() else b""
+    if found.get("digest") != _digest(config, preparation, weights, rest):
+        raise UserError(f"{folder} is damaged or was edited: its content does not match its digest.")
+    try:
+        section = validate(Section, found, "segue")
+        network = Segmenter.from_spec(section.header.network)
+        network.load_state_dict(load_tensors(weights), strict=True)
+        if len(section.header.classes) != sum(network.classifier.sizes):
+            raise ValueError(
+                f"{len(section.header.classes)} names for {sum(network.classifier.sizes)} channels"
+            )
+        kept: dict[str, Tensor] = load_tensors(rest) if rest else {}
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise UserError(
+            f"{folder} does not describe its own weights: {str(error).splitlines()[0]}"
+        ) from error
+    history = None
+    if section.steps is not None and section.recipe is not None:
+        history = History(section.steps, section.recipe, kept)
+    return Stored(network.eval(), section.header, history, section.digest)
+
+
+def is_model_folder(path: Path) -> bool:
+    return (path / CONFIG).is_file() and (path / WEIGHTS).is_file()
+
+
+def _config(header: Header, about: Mapping[str, Any]) -> dict[str, Any]:
+    plain = json.loads(json.dumps(about))
+    return {
+        "architectures": ["Segmenter"],
+        "model_type": "segue",
+        "num_labels": len(header.classes),
+        "id2label": {str(channel): name for channel, name in enumerate(header.classes)},
+        "label2id": {name: channel for channel, name in enumerate(header.classes)},
+        "segue": {"format": FORMAT, "digest": "", **plain},
+    }
+
+
+def _preparation(network: Segmenter, header: Header) -> dict[str, Any]:
+    size = header.images.size
+    return {
+        "do_resize": size is not None,
+        "size": {"shortest_edge": size},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": [round(value / 255, 6) for value in network.mean.flatten().tolist()],
+        "image_std": [round(value / 255, 6) for value in network.std.flatten().tolist()],
+        "do_reduce_labels": False,
+    }
+
+
+def _digest(config: Mapping[str, Any], preparation: Mapping[str, Any], *contents: bytes) -> str:
+    section = {key: value for key, value in config["segue"].items() if key != "digest"}
+    digest = hashlib.blake2b(digest_size=32)
+    for part in ({**config, "segue": section}, preparation):
+        digest.update(json.dumps(part, sort_keys=True).encode())
+    for content in contents:
+        digest.update(hashlib.blake2b(content).digest())
+    return f"blake2b:{digest.hexdigest()}"
+
+
+def _check_place(folder: Path) -> None:
+    """Only what a model folder holds is ever replaced."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file: name a folder for the model.")
+    foreign = (
+        sorted(path.name for path in folder.iterdir() if path.name not in FILES) if folder.exists() else []
+    )
+    if foreign:
+        raise UserError(f"{folder} holds other files ({foreign[0]}): name a folder of its own for the model.")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_ordinary(path)
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror or error}.") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(_read(path))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(document, dict):
+        raise UserError(f"{path} should hold a JSON object.")
+    return document

@@ -1,0 +1,209 @@
+"""One more class for a model: the old images are gone, and the numbers are those of the scenario."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import segue
+from segue.core.errors import UserError
+from segue.core.progress import Display
+from segue.engine.checkpoint import CheckpointStore, load_tree
+
+QUIET = Display(quiet=True)
+SIDE = 32
+TINY = (
+    *("model.backbone=tiny", "model.head=tiny", "model.output_stride=8", "train.crop=32", "train.workers=0"),
+    *("train.epochs=2", "train.batch_size=4", "train.scale=[1,1]", "eval.samples=0"),
+)
+NAMES = ("cat", "dog", "bird", "fish")
+
+
+def draw(root: Path, key: str, ids: tuple[int, ...], names: tuple[str, ...], subset: str = "train") -> None:
+    """An image with a bright square of each class, and its mask."""
+    generator = np.random.default_rng(sum(key.encode()))
+    image = generator.integers(0, 60, (SIDE, SIDE, 3), dtype=np.uint8)
+    mask = np.zeros((SIDE, SIDE), dtype=np.uint8)
+    for place, class_id in enumerate(ids):
+        where = slice(4 + 14 * place, 14 + 14 * place)
+        image[where, 4:28] = np.eye(3, dtype=np.uint8)[NAMES.index(names[class_id - 1].lower()) % 3] * 200
+        mask[where, 4:28] = class_id
+    for name, picture in (("images", image), ("masks", mask)):
+        (root / name / subset).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(root / name / subset / f"{key}.png")
+    (root / "classes.txt").write_text("\n".join(["background", *names]))
+
+
+@pytest.fixture(name="command_line")
+def command_line_fixture(request: pytest.FixtureRequest) -> Callable[..., tuple[int, str, str]]:
+    """`segue WORDS` in this process; the fixture has the name of the package."""
+    return request.getfixturevalue("segue")
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all classes, as a scenario needs it; images of later classes show them alone."""
+    root = tmp_path_factory.mktemp("data") / "all"
+    for subset, count in (("train", 8), ("val", 3)):
+        for number in range(count):
+            draw(root, f"a{number}", (1, 2), NAMES, subset)
+            draw(root, f"b{number}", (3,), NAMES, subset)
+            draw(root, f"c{number}", (4,), NAMES, subset)
+    return root
+
+
+def only(root: Path, letter: str, name: str) -> Path:
+    """The images of one class, in which nothing else is annotated, with an id of their own."""
+    for subset, count in (("train", 8), ("val", 3)):
+        for number in range(count):
+            draw(root, f"{letter}{number}", (1,), (name,), subset)
+    return root
+
+
+def train(method: str, split: str, root: Path, out: Path) -> Path:
+    recipe = segue.resolve(method, "folder", split, overrides=[*TINY, f"data.root={root}"])
+    segue.run(recipe, out, display=QUIET)
+    return out
+
+
+def state(run: Path, step: int) -> dict[str, torch.Tensor]:
+    return load_tree(CheckpointStore(run).path(step))["method"]
+
+
+@pytest.mark.parametrize("method", ["caf", "mib", "ewc", "sdr"])
+def test_extending_is_the_step_of_the_scenario_bit_for_bit(everything: Path, tmp_path: Path, method: str):
+    rehearsed = train(method, "cat,dog/bird/fish", everything, tmp_path / "rehearsed")
+    first = train(method, "cat,dog", everything, tmp_path / "first")
+    segue.load(first).save(tmp_path / "model-0")
+    shutil.rmtree(first)  # no run, no images: the folder alone
+    for step, (letter, name) in enumerate((("b", "bird"), ("c", "fish")), start=1):
+        data = only(tmp_path / name, letter, name)
+        segue.extend(
+            tmp_path / f"model-{step - 1}", data, tmp_path / f"model-{step}", display=QUIET, device="cpu"
+        )
+        shutil.rmtree(data)
+        ours, theirs = state(tmp_path / f"model-{step}-run", step), state(rehearsed, step)
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[key], theirs[key]) for key in theirs), step
+    assert segue.load(tmp_path / "model-2").classes == ("background", *NAMES)
+
+
+@pytest.fixture(scope="module")
+def model(everything: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder that knows cat and dog."""
+    home = tmp_path_factory.mktemp("model")
+    segue.load(train("mib", "cat,dog", everything, home / "run")).save(home / "pets")
+    return home / "pets"
+
+
+def test_a_folder_is_laid_out_as_hubs_expect(model: Path):
+    config = json.loads((model / "config.json").read_text())
+    assert config["id2label"] == {"0": "background", "1": "cat", "2": "dog"}
+    assert config["label2id"]["dog"] == 2 and config["segue"]["steps"] == [["cat", "dog"]]
+    assert "data.root" not in (model / "config.json").read_text()
+    preparation = json.loads((model / "preprocessor_config.json").read_text())
+    assert len(preparation["image_mean"]) == 3 and preparation["size"] == {"shortest_edge": 32}
+    assert (model / "README.md").read_text().startswith("---\n")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "preprocessor_config.json"])
+def test_one_changed_byte_is_found(model: Path, tmp_path: Path, name: str):
+    copy = shutil.copytree(model, tmp_path / "copy")
+    content = bytearray((copy / name).read_bytes())
+    place = len(content) // 2
+    content[place] ^= 1
+    (copy / name).write_bytes(content)
+    with pytest.raises(UserError, match="copy"):
+        segue.load(copy)
+
+
+def test_a_folder_of_a_newer_version_says_so(model: Path, tmp_path: Path):
+    copy = shutil.copytree(model, tmp_path / "copy")
+    text = (copy / "config.json").read_text().replace("segue-folder-1", "segue-folder-99")
+    (copy / "config.json").write_text(text)
+    with pytest.raises(UserError, match=r"segue-folder-99"):
+        segue.load(copy)
+
+
+def test_old_classes_that_are_annotated_too_are_used(model: Path, tmp_path: Path):
+    for number in range(6):
+        draw(tmp_path / "new", f"n{number}", (1, 2), ("dog", "bird"), "train")
+    draw(tmp_path / "new", "v", (2,), ("dog", "bird"), "val")
+    grown = segue.extend(model, tmp_path / "new", tmp_path / "grown", display=QUIET, device="cpu")
+    assert grown.classes == ("background", "cat", "dog", "bird")
+    record = segue.read_run(tmp_path / "grown-run")
+    assert [step.step for step in record.steps] == [1] and record.finished
+    assert record.steps[0].policy["mode"] == "sequential"
+
+
+@pytest.mark.parametrize(
+    ("names", "words", "named"),
+    [
+        (("cat",), {}, "no class"),
+        (("Dog",), {}, "Dog"),
+        (("bird",), {"new": ["cat"]}, "cat"),
+        (("bird",), {"new": ["brid"]}, "bird"),
+    ],
+)
+def test_data_that_teach_nothing_are_refused(model: Path, tmp_path: Path, names, words, named: str):
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    for number in range(4):
+        draw(tmp_path / "new", f"n{number}", (1,), names)
+    with pytest.raises(UserError, match=named):
+        segue.extend(model, tmp_path / "new", tmp_path / "grown", display=QUIET, **words)
+    assert not (tmp_path / "grown").exists()
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+
+
+def test_a_stopped_extension_goes_on(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    data, words = only(tmp_path / "bird", "b", "bird"), {"display": QUIET, "device": "cpu"}
+    segue.extend(model, data, tmp_path / "straight", **words)
+    from segue.engine import run as run_module
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "record_step", lambda *_: (_ for _ in ()).throw(SystemExit))
+        with pytest.raises(SystemExit):
+            segue.extend(model, data, tmp_path / "grown", **words)
+    segue.extend(model, data, tmp_path / "grown", resume=True, **words)
+    ours, theirs = state(tmp_path / "grown-run", 1), state(tmp_path / "straight-run", 1)
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+def test_from_training_to_a_verdict_at_the_command_line(command_line, everything: Path, tmp_path: Path):
+    """The story of docs/extend-a-model.md: train, delete the images, extend, look at the verdict."""
+    root = shutil.copytree(everything, tmp_path / "pets")
+    words = ("--on", "folder", "--split", "cat,dog", f"data.root={root}", *TINY)
+    assert command_line("train", "caf", *words, "--out", tmp_path / "first", "--quiet")[0] == 0
+    assert command_line("export", tmp_path / "first", tmp_path / "model")[0] == 0
+    shutil.rmtree(root)
+    shutil.rmtree(tmp_path / "first")
+    data = only(tmp_path / "bird", "b", "bird")
+    code, text, err = command_line("extend", tmp_path / "model", data, "--out", tmp_path / "grown", "--quiet")
+    assert code in (0, 1), err
+    assert "bird (new)" in text and "--check FOLDER" in text
+    verdict = json.loads((tmp_path / "grown-run" / "verdict.json").read_text())
+    assert verdict["new"].keys() == {"bird"} and verdict["answer"] in text
+    mask = segue.load(tmp_path / "grown").predict(data / "images" / "val" / "b0.png")
+    assert mask.ids.shape == (SIDE, SIDE)
+    words = ("extend", tmp_path / "model", data, "--out", tmp_path / "grown")
+    code, text, err = command_line(*words, "--resume", "--check", everything, "--json")
+    verdict = json.loads(text)
+    assert {one["name"] for one in verdict["old"]} == {"cat", "dog"}
+    assert all(one["low"] <= one["after"] - one["before"] <= one["high"] for one in verdict["old"])
+    code, _, err = command_line("extend", tmp_path / "model", data, "--out", tmp_path / "model")
+    assert code == 2 and "Traceback" not in err
+
+
+def test_two_extensions_into_one_folder_are_refused(command_line, model: Path, tmp_path: Path):
+    data = only(tmp_path / "bird", "b", "bird")
+    words = ("extend", model, data, "--out", tmp_path / "grown", "--quiet")
+    assert command_line(*words)[0] in (0, 1)
+    code, _, err = command_line(*words)
+    assert code == 2 and "--resume" in err
