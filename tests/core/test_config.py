@@ -20,7 +20,7 @@ FULL = {
         "future": "background",
         "order": [3, "cat", "dog"],
         "learned": 1,
-        "learned_by": "sha256:0",
+        "learned_by": "abc",
         "manifest": "scenario.json",
         "hold_out": 0.25,
     },
