@@ -220,10 +220,11 @@ def _step_findings(steps: Iterable[StepSurvey]) -> Iterable[Finding]:
 def _small_class_findings(step: StepSurvey, crop: int, settings: Collection[str]) -> Iterable[Finding]:
     """Classes that cover few pixels, and what to set; crops of step 0, where all is new, are never placed."""
     small = [each for each in step.classes if 0 < each.share < FEW_PIXELS]
-    setting = "train.crop_on=new" if step.index else "train.balance=classes"
-    if small and setting not in settings:
+    helpful = ("train.crop_on=new", "train.balance=classes")[0 if step.index else 1 :]
+    missing = " ".join(setting for setting in helpful if setting not in settings)
+    if small and missing:
         shares = (f"{each.name}: {each.share:.1%} of pixels at crop {crop}: expect little" for each in small)
-        text = f"{numbered(small, 'class')} of step {step.index} with few pixels: set {setting}"
+        text = f"{numbered(small, 'class')} of step {step.index} with few pixels: set {missing}"
         yield Finding("warning", text, tuple(shares)[:SHOWN])
 
 
