@@ -15,6 +15,7 @@ from segue.core.config import RunConfig, as_dict
 from segue.core.declaration import Start
 from segue.core.errors import UserError
 from segue.core.manifest import read_manifest
+from segue.core.ordinary import user_path
 from segue.core.overrides import differences
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
 from segue.engine.folder import MAY_CHANGE, identity
@@ -67,7 +68,7 @@ def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
         **{section: plain[section] for section in ("data", "model", "optim", "train")},
     }
     root = getattr(config.data, "root", None)
-    place = Path(root).expanduser().resolve() if root else None
+    place = user_path(root).resolve() if root else None
     return FirstStep(decides, None if start.gathered is None else json.dumps(start.gathered), place)
 
 
@@ -75,7 +76,7 @@ def weights_content(config: RunConfig) -> str | None:
     """A hash of what is in the file of weights; its name if it is gone, None if there is none."""
     if config.model.weights is None:
         return None
-    file = Path(config.model.weights).expanduser()
+    file = user_path(config.model.weights)
     return _digest(file, file.stat().st_mtime_ns) if file.is_file() else str(file)
 
 
@@ -93,7 +94,7 @@ def _of_method(kind: type[Method], config: RunConfig) -> Start:
     params, whose = config.method.params, {"method": kind.__name__}
     is_file = config.method.name.endswith(".py")
     if is_file:
-        content = Path(config.method.name).expanduser().read_bytes()
+        content = user_path(config.method.name).read_bytes()
         whose = {"file": hashlib.sha256(content).hexdigest()[:16], **whose}
     said = kind.start(params) if not is_file or "start" in vars(kind) else Method.start.__func__(kind, params)
     model = {**whose, **said.model} if said.model else {}
