@@ -368,6 +368,7 @@ def test_resume_on_other_images_is_refused(done: Path) -> None:
     document["steps"][1]["images"] -= 1
     document["hash"] = manifest_hash(document)
     (done / "scenario.json").write_text(json.dumps(document))
+    (done / "checkpoints" / "step1.safetensors").unlink()  # it is still to be trained
     with pytest.raises(UserError, match=r"other images: step 1 had .* \(1 differ\)"):
         quiet_run(recipe("mib"), done, resume=True)
 

@@ -434,17 +434,22 @@ class Rooted:
     root: str
 
 
-def test_other_data_or_weights_of_the_same_name_decide_another_step_0(tmp_path: Path) -> None:
+def test_other_weights_of_the_same_name_decide_another_step_0_but_a_place_does_not(tmp_path: Path) -> None:
     weights = tmp_path / "weights.pth"
     weights.write_bytes(b"one")
     config = short("finetune")
-    config = replace(config, data=Rooted("here"))
+    (here := tmp_path / "here").mkdir()
+    config = replace(config, data=Rooted(str(here)))
     config = replace(config, model=replace(config.model, weights=str(weights)))
     manifest = {"steps": [{"train": ["a"], "images": 1, "new": ["cat"]}]}
     before = first_step(config, manifest)
     assert first_step(config, manifest).hash == before.hash
     elsewhere = replace(config, data=Rooted("there"))
-    assert first_step(elsewhere, manifest).hash != before.hash
+    moved = first_step(elsewhere, manifest)
+    assert moved.hash == before.hash
+    assert before.has_pictures_of(before) and not moved.has_pictures_of(before), "both places are there"
+    here.rmdir()
+    assert moved.has_pictures_of(before)
     weights.write_bytes(b"two")
     os.utime(weights, ns=(0, 0))
     assert first_step(config, manifest).hash != before.hash

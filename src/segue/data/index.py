@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 
 import numpy as np
@@ -21,25 +21,35 @@ from segue.data.datasets.base import SegDataset
 SHOWN_PROBLEMS = 5
 
 
-def class_index(dataset: SegDataset, advance: Callable[[int, int], None] | None = None) -> np.ndarray:
-    """`present[i, c]`: id c occurs in image i. `advance(done, total)` is called as images are read."""
+def class_index(
+    dataset: SegDataset,
+    advance: Callable[[int, int], None] | None = None,
+    unneeded: Container[str] = frozenset(),
+) -> np.ndarray:
+    """`present[i, c]`: id c occurs in image i. `advance(done, total)` is called as images are read.
+
+    Images whose names are `unneeded` may be gone: then nothing occurs in them.
+    """
     path = _place(dataset)
     stored = _load(path, len(dataset))
     if stored is not None:
         return stored
     present = np.zeros((len(dataset), 256), dtype=bool)
     problems: list[str] = []
-    done = 0
+    done = gone = 0
     for found in check_all(dataset):
         count = len(found.pixels)
         present[done : done + count] = found.pixels > 0
-        problems += map(str, found.bad.values())
+        needed = [str(error) for i, error in found.bad.items() if dataset.keys[done + i] not in unneeded]
+        gone += len(found.bad) - len(needed)
+        problems += needed
         done += count
         if advance is not None:
             advance(done, len(dataset))
     if problems:
         raise UserError(_summary(problems))
-    _store(path, present)
+    if not gone:  # others may need those images
+        _store(path, present)
     return present
 
 

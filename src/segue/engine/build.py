@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from segue.core.errors import UserError
 from segue.core.manifest import from_manifest, read_manifest
 from segue.core.progress import Display
 from segue.core.scenario import Scenario, make_scenario
-from segue.data.datasets.base import SegDataset
+from segue.data.datasets.base import DataSplit, SegDataset
 from segue.data.index import class_index
 from segue.engine.runtime import derive_seed, seed_all
 from segue.methods.base import Method
@@ -24,8 +25,13 @@ DOCTOR = "segue data check --skip-bad FILE"
 
 def open_sets(config: RunConfig) -> tuple[SegDataset, SegDataset]:
     """The training and the test images that a recipe names, not read yet."""
+    return open_set(config, "train"), open_set(config, "test")
+
+
+def open_set(config: RunConfig, split: DataSplit) -> SegDataset:
+    """The images of one split alone: those of the other may be gone."""
     kind: type[SegDataset] = plugins.find("dataset", config.scenario.dataset)
-    return kind(config.data, "train"), kind(config.data, "test")
+    return kind(config.data, split)
 
 
 def build_method(config: RunConfig, device: torch.device, initial_weights: bool = True) -> Method:
@@ -92,10 +98,12 @@ def build_scenario(
     return scenario, keys
 
 
-def index_classes(dataset: SegDataset, split: str, display: Display) -> np.ndarray:
-    """The class index of a data set, with a bar while it is read."""
+def index_classes(
+    dataset: SegDataset, split: str, display: Display, unneeded: Container[str] = frozenset()
+) -> np.ndarray:
+    """The class index of a data set, with a bar while it is read; `unneeded` images may be gone."""
     try:
         with display.bar(f"reading {split} masks", len(dataset)) as bar:
-            return class_index(dataset, lambda done, _: bar.update(done))
+            return class_index(dataset, lambda done, _: bar.update(done), unneeded)
     except UserError as error:
         raise UserError(f"{error}\nA list of all such files, to leave them out: {DOCTOR}") from error

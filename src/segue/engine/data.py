@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,35 +28,61 @@ from segue.data.datasets.base import SegDataset
 from segue.data.exemplars import Exemplar, choose_exemplars
 from segue.data.saliency import check_maps
 from segue.data.transforms import CropOn, test_transform, train_transform
-from segue.engine.build import build_scenario, index_classes, open_sets
+from segue.engine.build import build_scenario, index_classes, open_set
 from segue.engine.images import chosen_by_name, step_images, step_problems
 from segue.engine.processes import ALONE, Group
 from segue.engine.runtime import derive_seed
 
 
-@dataclass(frozen=True)
-class Data:
-    """The data of a run: which images train and test each step, and how they become batches."""
+@dataclass(frozen=True, kw_only=True)
+class EvalData:
+    """The images that test each step of a run, and how they become batches."""
 
     config: RunConfig
     scenario: Scenario
-    train_set: SegDataset
     test_set: SegDataset
-    train_images: tuple[np.ndarray, ...]
     test_images: tuple[np.ndarray, ...]
-    train_present: np.ndarray
-    """class index of the training images"""
     test_present: np.ndarray
     """class index of the test images"""
-    saliency: Path | None = None
-    """folder of saliency maps that training batches hold"""
     rank_slice: RankSlice = WHOLE
     """slice of every global batch that this process has"""
 
-    def with_saliency(self, folder: Path) -> Data:
-        """The same data with saliency maps, after checking that they are there."""
-        keys = self.train_set.keys
-        check_maps(folder, (keys[image] for image in np.unique(np.concatenate(self.train_images))))
+    def test_batches(self, step_index: int, device: torch.device) -> Batches:
+        """The step's test images, once each, in order."""
+        return self._ordered(self._test_data(step_index, self.test_images[step_index]), device)
+
+    def sample_batch(self, images: np.ndarray, device: torch.device) -> Batch:
+        """Some test images with the labels of the last step, as one batch."""
+        data = self._test_data(len(self.scenario) - 1, images)
+        return next(iter(Batches(data, FixedOrder(len(data), len(data)), device)))
+
+    def _ordered(self, data: StepData, device: torch.device) -> Batches:
+        order = FixedOrder(len(data), self.config.train.batch_size)
+        return Batches(data, order, device, self.config.train.workers, rank_slice=self.rank_slice)
+
+    def _test_data(self, step_index: int, images: np.ndarray) -> StepData:
+        table = self.scenario.label_table(self.scenario[step_index], "test")
+        return StepData(self.test_set, images, table, test_transform(self.config.train.crop))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data(EvalData):
+    """The data of a run: which images train and test each step, and how they become batches."""
+
+    train_set: SegDataset
+    train_keys: tuple[tuple[str, ...], ...]
+    """names of the images that train each step; those of finished steps may be gone"""
+    train_images: tuple[np.ndarray, ...]
+    """places, in the training set, of those that are there"""
+    train_present: np.ndarray
+    """class index of the training images"""
+    saliency: Path | None = None
+    """folder of saliency maps that training batches hold"""
+
+    def with_saliency(self, folder: Path, first_step: int = 0) -> Data:
+        """The same data with saliency maps, after checking that they are there from `first_step` on."""
+        keys = [key for names in self.train_keys[first_step:] for key in names]
+        check_maps(folder, dict.fromkeys(keys))
         return replace(self, saliency=folder)
 
     def train_batches(
@@ -83,22 +109,12 @@ class Data:
             )
         return exemplars
 
-    def one_pass(self, step_index: int, device: torch.device) -> Batches:
+    def one_pass(self, step_index: int, device: torch.device) -> Batches | Gone:
         """Every training image of the step once, in order, augmented always in the same way."""
+        names, there = self.train_keys[step_index], len(self.train_images[step_index])
+        if there < len(names):
+            return Gone(step_index, len(names) - there, len(names))
         return self._ordered(self._train_data(step_index), device)
-
-    def test_batches(self, step_index: int, device: torch.device) -> Batches:
-        """The step's test images, once each, in order."""
-        return self._ordered(self._test_data(step_index, self.test_images[step_index]), device)
-
-    def _ordered(self, data: StepData, device: torch.device) -> Batches:
-        order = FixedOrder(len(data), self.config.train.batch_size)
-        return Batches(data, order, device, self.config.train.workers, rank_slice=self.rank_slice)
-
-    def sample_batch(self, images: np.ndarray, device: torch.device) -> Batch:
-        """Some test images with the labels of the last step, as one batch."""
-        data = self._test_data(len(self.scenario) - 1, images)
-        return next(iter(Batches(data, FixedOrder(len(data), len(data)), device)))
 
     def _train_data(self, step_index: int, exemplars: Sequence[Exemplar] = ()) -> StepData:
         """The step's images with its labels, then exemplars, each with the labels of its own step."""
@@ -118,44 +134,102 @@ class Data:
             return None
         return CropOn(range(step.num_old, step.num_channels), train.crop_on_share)
 
-    def _test_data(self, step_index: int, images: np.ndarray) -> StepData:
-        table = self.scenario.label_table(self.scenario[step_index], "test")
-        return StepData(self.test_set, images, table, test_transform(self.config.train.crop))
-
     def manifest(self) -> dict:
-        keys = self.train_set.keys
-        return make_manifest(self.scenario, [[keys[i] for i in images] for images in self.train_images])
+        return make_manifest(self.scenario, self.train_keys)
 
 
-def build_data(config: RunConfig, display: Display, group: Group = ALONE, first_step: int = 0) -> Data:
+@dataclass(frozen=True)
+class Gone:
+    """A pass over the images of a finished step that are not all there: whoever reads them is told."""
+
+    step: int
+    gone: int
+    images: int
+
+    def __iter__(self) -> Iterator[Batch]:
+        raise UserError(
+            f"The method reads the images of step {self.step}, but {self.gone} of {self.images} are gone."
+            " Take a run of the very same method and settings, or bring the images back (data.root)."
+        )
+
+
+def build_data(
+    config: RunConfig,
+    display: Display,
+    group: Group = ALONE,
+    first_step: int = 0,
+    stored: Sequence[Sequence[str]] = (),
+) -> Data:
     """Open and check the data; raises before anything is trained or written.
 
-    Steps before `first_step` are trained already: what they needed does not matter any more.
+    Steps before `first_step` are trained already: what they needed does not matter any more. `stored` names
+    the images of steps as a run folder has them; those of trained steps may be gone.
     """
-    train_set, test_set = open_sets(config)
-    scenario, keys = build_scenario(config, train_set)
-    train_present, hold_out = index_classes(train_set, "train", display), config.scenario.hold_out
-    train_images = step_images(scenario, keys, train_set.keys, train_present, hold_out)
+    train_set, hold_out = open_set(config, "train"), config.scenario.hold_out
+    test_set = train_set if hold_out else open_set(config, "test")
+    scenario, listed = build_scenario(config, train_set)
+    trained = tuple(tuple(names) for names in stored[:first_step])
+    if scenario.mode == "divided" and listed is None and len(stored) == len(scenario):
+        listed = tuple(map(tuple, stored))  # what is gone would alter how the rest is shared among the steps
+    unneeded = {key for names in trained for key in names}
+    present = index_classes(train_set, "train", display, unneeded)
+    train_images = step_images(scenario, listed, train_set.keys, present, hold_out, trained)
     learned = config.scenario.learned
     train_images = (*(images[:0] for images in train_images[:learned]), *train_images[learned:])
-    if hold_out:  # the test images play no part at all
-        test_set, test_present, tested = train_set, train_present, chosen_by_name(train_set.keys, hold_out)
-    else:
-        test_present = index_classes(test_set, "test", display)
-        tested = np.ones(len(test_set), dtype=bool)
-    tested &= np.arange(len(test_set)) % config.eval.thin == 0
-    test_images = (scenario.select(step, test_present, "test") for step in scenario)
-    test_images = tuple(images[tested[images]] for images in test_images)
+    keys = [tuple(train_set.keys[image] for image in images) for images in train_images]
+    test_present = present if hold_out else index_classes(test_set, "test", display)
+    test_images = _test_images(config, scenario, test_set, test_present)
     counts = [(len(train), len(test)) for train, test in zip(train_images, test_images, strict=True)]
     if problems := step_problems(config, scenario, counts, group, max(first_step, learned)):
         raise UserError(problems[0])
-    in_tests = test_present[test_images[-1]].any(axis=0)
-    names = scenario.classes.names
-    expected = [class_id for step in scenario[learned:] for class_id in step.new]
-    if unseen := [names[class_id] for class_id in expected if not in_tests[class_id]]:
-        which = "held-out" if hold_out else "test"
-        display.remark(f"No {which} image shows {', '.join(unseen)}: scores say nothing about such classes.")
+    _remark_on_tests(config, scenario, test_present[test_images[-1]].any(axis=0), display)
     return Data(
-        config, scenario, train_set, test_set, train_images, test_images, train_present, test_present,
+        config=config,
+        scenario=scenario,
+        train_set=train_set,
+        test_set=test_set,
+        train_keys=(*trained, *keys[len(trained) :]),
+        train_images=train_images,
+        test_images=test_images,
+        train_present=present,
+        test_present=test_present,
         rank_slice=group.rank_slice,
-    )  # fmt: skip
+    )
+
+
+def build_eval_data(config: RunConfig, display: Display) -> EvalData:
+    """The images that test a run; those that trained it are not asked for."""
+    hold_out = config.scenario.hold_out
+    test_set = open_set(config, "train" if hold_out else "test")
+    by_rule = replace(config, scenario=replace(config.scenario, manifest=None))  # it lists training images
+    scenario, _ = build_scenario(by_rule, test_set)
+    unneeded = set[str]()
+    if hold_out:
+        held_out = chosen_by_name(test_set.keys, hold_out)
+        unneeded = {key for key, held in zip(test_set.keys, held_out, strict=True) if not held}
+    present = index_classes(test_set, "test", display, unneeded)
+    images = _test_images(config, scenario, test_set, present)
+    return EvalData(
+        config=config, scenario=scenario, test_set=test_set, test_images=images, test_present=present
+    )
+
+
+def _test_images(
+    config: RunConfig, scenario: Scenario, dataset: SegDataset, present: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """The images that test each step: where images are held out, the test images play no part at all."""
+    tested, hold_out = np.ones(len(dataset), dtype=bool), config.scenario.hold_out
+    if hold_out:
+        tested = chosen_by_name(dataset.keys, hold_out)
+    tested &= np.arange(len(dataset)) % config.eval.thin == 0
+    chosen = (scenario.select(step, present, "test") for step in scenario)
+    return tuple(images[tested[images]] for images in chosen)
+
+
+def _remark_on_tests(config: RunConfig, scenario: Scenario, shown: np.ndarray, display: Display) -> None:
+    """Say which new classes no test image shows."""
+    names = scenario.classes.names
+    expected = [class_id for step in scenario[config.scenario.learned :] for class_id in step.new]
+    if unseen := [names[class_id] for class_id in expected if not shown[class_id]]:
+        which = "held-out" if config.scenario.hold_out else "test"
+        display.remark(f"No {which} image shows {', '.join(unseen)}: scores say nothing about such classes.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -27,22 +27,32 @@ def step_images(
     keys: Sequence[str],
     present: np.ndarray,
     hold_out: float = 0.0,
+    trained: Sequence[Sequence[str]] = (),
 ) -> tuple[np.ndarray, ...]:
     """The images, as places in `keys`, that train each step: those that a manifest lists, or by the rule,
-    without those that are held out."""
-    images = scenario.train_images(present) if listed is None else _listed_images(listed, keys)
-    held_out = chosen_by_name(keys, hold_out)
-    return tuple(chosen[~held_out[chosen]] for chosen in images) if hold_out else images
+    without those that are held out.
+
+    Of the first steps, which are finished, `trained` names the images: some or all of them may be gone.
+    """
+    place, first = {key: index for index, key in enumerate(keys)}, len(trained)
+    left = (np.array([place[key] for key in names if key in place], dtype=np.int64) for names in trained)
+    if listed is None:
+        images = scenario.train_images(present)[first:]
+    else:
+        images = _listed_images(listed[first:], place)
+    if hold_out:
+        held_out = chosen_by_name(keys, hold_out)
+        images = tuple(chosen[~held_out[chosen]] for chosen in images)
+    return (*left, *images)
 
 
-def _listed_images(listed: Sequence[Sequence[str]], keys: Sequence[str]) -> tuple[np.ndarray, ...]:
-    position = {key: index for index, key in enumerate(keys)}
-    if missing := [key for names in listed for key in names if key not in position]:
+def _listed_images(listed: Sequence[Sequence[str]], place: Mapping[str, int]) -> tuple[np.ndarray, ...]:
+    if missing := [key for names in listed for key in names if key not in place]:
         raise UserError(
             f"The manifest names '{missing[0]}', which the data set lacks ({len(missing)} such images)."
             " Write it anew: segue scenario write."
         )
-    return tuple(np.array([position[key] for key in names], dtype=np.int64) for names in listed)
+    return tuple(np.array([place[key] for key in names], dtype=np.int64) for names in listed)
 
 
 def step_problems(

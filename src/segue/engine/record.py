@@ -82,7 +82,7 @@ def _write_record(
     seconds: dict[str, float],
 ) -> None:
     config, scenario, folder = data.config, data.scenario, site.folder
-    images = {"train": len(data.train_images[step.index]), "test": len(data.test_images[step.index])}
+    images = {"train": len(data.train_keys[step.index]), "test": len(data.test_images[step.index])}
     if (replay := replay_memory(config.method.params)) is not None:
         images["memory"] = len(data.exemplars(step.index, replay.size))
         kept = data.exemplars(step.index + 1, replay.size)

@@ -19,7 +19,7 @@ from segue.core.records import read_record
 from segue.core.scenario import Step
 from segue.engine.build import build_method
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
-from segue.engine.data import build_data
+from segue.engine.data import build_eval_data
 from segue.engine.evaluate import evaluate_by
 from segue.engine.recipe import stored_recipe
 from segue.engine.runtime import pick_device
@@ -109,7 +109,7 @@ def evaluate_run(
             raise UserError(
                 f"A trained run is tested as it was trained; only data and train may differ ({line})."
             )
-    data, where = build_data(config, display), pick_device(device)
+    data, where = build_eval_data(config, display), pick_device(device)
     step_index = _chosen_step(folder, step_index, len(data.scenario))
     step = data.scenario[step_index]
     if (record := folder / "steps" / f"{step_index}.json").is_file():
@@ -126,6 +126,10 @@ def evaluate_run(
         raise UserError(
             f"{config.method.name} cannot predict by '{unknown[0]}' at step {step_index};"
             f" it can by: {', '.join(known)}."
+        )
+    if not len(data.test_images[step_index]):
+        raise UserError(
+            f"No test image shows a class that is known at step {step_index}: is data.root right?"
         )
     batches = data.test_batches(step_index, where)
     with display.bar(f"{config.method.name} step {step_index} test", len(batches.data)) as bar:

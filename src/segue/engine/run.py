@@ -45,6 +45,7 @@ from segue.engine.site import Site
 from segue.engine.start import read_start, take_over, weights_content
 from segue.engine.track import check_tracker, open_tracker
 from segue.engine.train import Session, train_step
+from segue.engine.trained import nothing_left, stored_images
 from segue.methods.base import Method, StepContext
 
 
@@ -83,7 +84,11 @@ def run(
                 resume, overwrite = after_restart(folder, resume, overwrite)
                 check_folder(folder, config, resume, overwrite)
             point = _resume_point(site, resume, overwrite)
-            data, method = _build(config, site, point)
+            if group.any(group.first and nothing_left(folder, config, point)):
+                if group.first:
+                    clear_folder(folder, everything=False)
+                return read_run(folder) if group.first else None
+            data, method = _build(config, site, point, start)
             manifest = _same_manifest(data, group)
             if start is not None:
                 point = _from_start(start, config, manifest, site, point)
@@ -119,15 +124,19 @@ def _resume_point(site: Site, resume: bool, overwrite: bool) -> ResumePoint:
     return ResumePoint(**site.group.broadcast(vars(point)))
 
 
-def _build(config: RunConfig, site: Site, point: ResumePoint) -> tuple[Data, Method]:
+def _build(config: RunConfig, site: Site, point: ResumePoint, start: Path | None) -> tuple[Data, Method]:
     """Data and method, checked before anything is trained or written."""
-    with site.group.node_first():
-        data = build_data(config, site.display, site.group, point.finished_step + 1)
-    with site.group.node_first():
+    group, first_step = site.group, point.finished_step + 1
+    stored = group.broadcast(stored_images(site.folder, config, point, start) if group.first else None)
+    if start is not None and point.at_start and stored:
+        first_step = 1
+    with group.node_first():
+        data = build_data(config, site.display, group, first_step, stored)
+    with group.node_first():
         untrained = point.at_start and not config.scenario.learned
         method = build_method(config, site.device, initial_weights=untrained)
     if (maps := saliency_folder(config.method.params)) is not None:
-        data = data.with_saliency(maps)
+        data = data.with_saliency(maps, first_step)
     return data, method
 
 

@@ -38,6 +38,8 @@ class FirstStep:
     """settings, classes and images that decide the model"""
     gathered: str | None
     """settings that decide the state gathered in training, as JSON; None: no such state"""
+    place: Path | None = None
+    """folder of the images"""
 
     @property
     def hash(self) -> str:
@@ -46,6 +48,10 @@ class FirstStep:
     def can_start_from(self, other: FirstStep) -> bool:
         return self.hash == other.hash and self.gathered in (None, other.gathered)
 
+    def has_pictures_of(self, other: FirstStep) -> bool:
+        """Whether images of the same names are the same pictures: their folder is the same, or has moved."""
+        return other.place is None or self.place == other.place or not other.place.exists()
+
 
 def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
     """What decides step 0 of a recipe on the images that a manifest lists."""
@@ -53,10 +59,7 @@ def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
     for key in (*LATER, *MAY_CHANGE):
         section, name = key.split(".")
         plain[section].pop(name, None)
-    # names are not enough: other pictures or weights may have the same
-    if root := getattr(config.data, "root", None):
-        plain["data"]["root"] = str(user_path(root).resolve())
-    plain["model"]["weights"] = weights_content(config)
+    plain["model"]["weights"] = weights_content(config)  # other weights may have the same name
     kind: type[Method] = plugins.find("method", config.method.name)
     start = _of_method(kind, config)
     images = hashlib.sha256(json.dumps(first["train"]).encode()).hexdigest()
@@ -67,7 +70,9 @@ def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
         "method": start.model,
         **{section: plain[section] for section in ("data", "model", "optim", "train")},
     }
-    return FirstStep(decides, None if start.gathered is None else json.dumps(start.gathered))
+    root = getattr(config.data, "root", None)
+    place = user_path(root).resolve() if root else None
+    return FirstStep(decides, None if start.gathered is None else json.dumps(start.gathered), place)
 
 
 def weights_content(config: RunConfig) -> str | None:
@@ -142,7 +147,10 @@ def read_start(folder: Path, config: RunConfig, manifest: Mapping[str, Any]) -> 
         raise UserError(
             f"{config.method.name} gathers state while it trains step 0: it cannot start from {folder}."
         )
-    return load_first_step(folder, recipe) | {"whole": ours.gathered is not None}
+    # the very same method leaves the very same state: it need not be made anew from images that may be gone
+    return load_first_step(folder, recipe) | {
+        "whole": ours.gathered is not None or recipe.method == config.method
+    }
 
 
 def take_over(

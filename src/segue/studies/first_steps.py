@@ -53,7 +53,9 @@ def jobs_sharing_first_steps(
         fitting = (
             donor
             for donor, theirs in donors.items()
-            if wanted[place].can_start_from(theirs) and (donor in missing or sound(donor))
+            if wanted[place].can_start_from(theirs)
+            and wanted[place].has_pictures_of(theirs)
+            and (donor in missing or sound(donor))
         )
         start = next(fitting, None)
         donors.setdefault(place, wanted[place])
