@@ -1,4 +1,4 @@
-"""A grown model held against the one that it grew from: scores, agreement, and the verdict as a file."""
+"""A grown model held against the one that it grew from: scores, agreement, and the verdict as a file and a page."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from segue.core.errors import UserError
 from segue.core.metrics import iou
 from segue.core.progress import Display
 from segue.core.records import read_run, write_json
+from segue.core.verdict import Verdict
 from segue.data.datasets.base import SegDataset
+from segue.deploy.changes import MostChanged
 from segue.deploy.model import Model
-from segue.deploy.verdict import Limits, Verdict, count, judge
+from segue.deploy.verdict import Limits, count, judge
+from segue.report.verdict import write_verdict
 
-VERDICT = "verdict.json"
+VERDICT, VERDICT_PAGE = "verdict.json", "verdict.html"
 
 
 def examine(
@@ -34,10 +37,13 @@ def examine(
             f"{check} has none of the model's classes: its classes.txt names"
             f" {', '.join(images.classes.names.values())}."
         )
+    changed = MostChanged(grown.classes, grown.colours)
     with display.bar("old and grown model", len(images)) as bar:
-        counts = count(old, grown, images, check is not None, bar.update)
+        counts = count(old, grown, images, check is not None, bar.update, changed)
     verdict = judge(old, counts, _new_scores(run_folder, len(old.classes)), check is not None, limits)
     write_json(run_folder / VERDICT, dataclasses.asdict(verdict), run_folder)
+    legend = changed.legend(len(old.classes))
+    write_verdict(run_folder / VERDICT_PAGE, run_folder, verdict, changed.changes(), legend)
     return verdict
 
 
