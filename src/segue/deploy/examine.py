@@ -1,4 +1,4 @@
-"""A grown model held against the one that it grew from: scores, agreement, and the verdict as a file and a page."""
+"""A grown model held against the one that it grew from: scores, agreement, and the verdict in two files."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from segue.core.verdict import OldClass, Verdict
 from segue.report.page import render_page, write_page
 from segue.report.pictures import picture
 
-COLUMNS = ("before", "after", "change", "95 % interval", "lost to new", "images")
+COLUMNS = ("before", "after", "change", "95 %\ninterval", "lost\nto new", "images")
 PICTURES = ("image", "old model", "grown model", "difference")
 
 
@@ -80,7 +80,7 @@ def _measure(verdict: Verdict) -> str:
 
 
 def _cells(one: OldClass) -> tuple[str, ...]:
-    interval = f"{one.low:+.1f} .. {one.high:+.1f}"
+    interval = f"{one.low:+.1f}..{one.high:+.1f}"
     scores = (f"{one.before:.1f}", f"{one.after:.1f}", f"{one.after - one.before:+.1f}", interval)
     return *scores, f"{one.lost:.1f}", str(one.images)
 
@@ -94,5 +94,5 @@ def _shown(change: Change) -> dict[str, object]:
     pictures = [
         picture(image, f"{change.key}: {title}") for title, image in zip(PICTURES, images, strict=True)
     ]
-    most = f", most of it {change.what}" if change.what else ""
+    most = f", most often {change.what}" if change.what else ""
     return {"key": change.key, "text": f"{change.share:.1f} % changed{most}", "pictures": pictures}
