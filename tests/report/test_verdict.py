@@ -10,7 +10,7 @@ from rich.console import Console
 
 from segue.core.errors import UserError
 from segue.core.verdict import OldClass, Verdict
-from segue.report.verdict import Change, LegendEntry, verdict_table, write_verdict
+from segue.report.verdict import Change, Gallery, LegendEntry, verdict_table, write_verdict
 
 CAT = OldClass("cat <1>", 60.0, 54.5, -7.0, -4.0, 12, 3.25)
 VERDICT = Verdict(
@@ -34,7 +34,11 @@ def test_the_table_fits_a_terminal_and_names_every_class():
 
 def test_the_page_needs_nothing_else(tmp_path: Path):
     legend = [LegendEntry("background", (232, 235, 236), False), LegendEntry("bird", (0, 0, 200), True)]
-    page = write_verdict(tmp_path / "verdict.html", tmp_path, VERDICT, [change("a"), change("b")], legend)
+    galleries = [
+        Gallery("Most", "disagree", [change("a"), change("b")], legend),
+        Gallery("Empty", "", [], []),
+    ]
+    page = write_verdict(tmp_path / "verdict.html", tmp_path, VERDICT, galleries)
     html = page.read_text()
     assert html.count("data:image/png") == 8 and "http" not in html and "<script" not in html
     for words in (
@@ -46,6 +50,7 @@ def test_the_page_needs_nothing_else(tmp_path: Path):
         "bird (new)",
     ):
         assert words in html
+    assert "Empty" not in html, "no heading without pictures"
     assert "#0000c8" in html and "cat → bird" in html
 
 
@@ -55,5 +60,5 @@ def test_the_page_is_not_written_through_a_link(tmp_path: Path):
     (tmp_path / "other.html").write_text("mine")
     os.symlink(tmp_path / "other.html", run / "verdict.html")
     with pytest.raises(UserError, match="link"):
-        write_verdict(run / "verdict.html", run, VERDICT, [], [])
+        write_verdict(run / "verdict.html", run, VERDICT, [])
     assert (tmp_path / "other.html").read_text() == "mine"

@@ -42,7 +42,7 @@ def test_one_more_class_without_the_old_images(tmp_path: Path):
     assert grown.classes == (*segue.load(tmp_path / "model").classes, "dotted disc")
     verdict = json.loads((tmp_path / "grown-run" / "verdict.json").read_text())
     assert verdict["labelled"] and verdict["new"].keys() == {"dotted disc"}
-    assert page is not None and page.read_text().count("data:image/png") == 4 * 8
+    assert page is not None and page.read_text().count("data:image/png") == 4 * (8 + 4)
     trained = segue.read_run(tmp_path / "grown-run").steps[-1]
     assert trained.images["train"] == 16 and trained.images["test"] == 4
 

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from segue.core.classes import Colour
-from segue.report.verdict import Change, LegendEntry
+from segue.report.verdict import Change, Gallery, LegendEntry
 
 MOST_IMAGES = 10
 MAX_SIDE = 320
@@ -71,6 +71,10 @@ class MostChanged:
             )
             for seen in sorted(self._kept, reverse=True)
         ]
+
+    def gallery(self, title: str, note: str, known: int) -> Gallery:
+        """What was kept as a part of the page; classes from channel `known` on are new."""
+        return Gallery(title, note, self.changes(), self.legend(known))
 
     def legend(self, known: int) -> list[LegendEntry]:
         """Background and the classes in the pictures; those from channel `known` on are new."""

@@ -6,6 +6,8 @@ import dataclasses
 import math
 from pathlib import Path
 
+import numpy as np
+
 from segue.core import plugins
 from segue.core.errors import UserError
 from segue.core.metrics import iou
@@ -13,12 +15,14 @@ from segue.core.progress import Display
 from segue.core.records import read_run, write_json
 from segue.core.verdict import Verdict
 from segue.data.datasets.base import SegDataset
-from segue.deploy.changes import MostChanged
+from segue.deploy.changes import MOST_IMAGES, MostChanged
 from segue.deploy.model import Model
 from segue.deploy.verdict import Limits, count, judge
-from segue.report.verdict import write_verdict
+from segue.report.verdict import Gallery, write_verdict
 
 VERDICT, VERDICT_PAGE = "verdict.json", "verdict.html"
+MOST_CHANGED, OLD_PIXELS = "Images with most change", "where the models disagree and no new class is drawn"
+HELD_OUT, ALL_PIXELS = "Held-out images of new classes", "where the models disagree"
 
 
 def examine(
@@ -42,9 +46,21 @@ def examine(
         counts = count(old, grown, images, check is not None, bar.update, changed)
     verdict = judge(old, counts, _new_scores(run_folder, len(old.classes)), check is not None, limits)
     write_json(run_folder / VERDICT, dataclasses.asdict(verdict), run_folder)
-    legend = changed.legend(len(old.classes))
-    write_verdict(run_folder / VERDICT_PAGE, run_folder, verdict, changed.changes(), legend)
+    galleries = [changed.gallery(MOST_CHANGED, OLD_PIXELS, len(old.classes))]
+    if check is not None:
+        galleries.append(_new_images(old, grown, _images(data)))
+    write_verdict(run_folder / VERDICT_PAGE, run_folder, verdict, galleries)
     return verdict
+
+
+def _new_images(old: Model, grown: Model, images: SegDataset) -> Gallery:
+    """Held-out images of new classes: what the model has learned, where labelled images show old classes."""
+    seen = MostChanged(grown.classes, grown.colours)
+    for index in range(min(MOST_IMAGES, len(images))):
+        sample = images.read(index)
+        before, after = (model.predict(sample.image).ids for model in (old, grown))
+        seen.see(sample.key, sample.image, before, after, np.ones_like(before, dtype=bool))
+    return seen.gallery(HELD_OUT, ALL_PIXELS, len(old.classes))
 
 
 def _images(folder: str | Path) -> SegDataset:

@@ -42,6 +42,17 @@ class LegendEntry:
     new: bool
 
 
+@dataclass(frozen=True)
+class Gallery:
+    """Images before and after under one heading, with the colours that they show."""
+
+    title: str
+    note: str
+    """what the picture of the difference shows"""
+    changes: Sequence[Change]
+    legend: Sequence[LegendEntry]
+
+
 def verdict_table(verdict: Verdict) -> Table:
     """Old classes before and after, then the new ones."""
     title = f"Old classes: {_measure(verdict)}; new classes: IoU"
@@ -57,9 +68,7 @@ def verdict_table(verdict: Verdict) -> Table:
     return table
 
 
-def write_verdict(
-    path: Path, root: Path, verdict: Verdict, changes: Sequence[Change], legend: Sequence[LegendEntry]
-) -> Path:
+def write_verdict(path: Path, root: Path, verdict: Verdict, galleries: Sequence[Gallery]) -> Path:
     """Write the page into the folder `root`."""
     page = render_page(
         "verdict.html.j2",
@@ -69,10 +78,18 @@ def write_verdict(
         rows=[(one.name, _cells(one)) for one in verdict.old],
         new={name: _score(value) for name, value in verdict.new.items()},
         titles=PICTURES,
-        changes=[_shown(change) for change in changes],
-        legend=[(entry.name, hexadecimal(entry.colour), entry.new) for entry in legend],
+        galleries=[_hung(gallery) for gallery in galleries if gallery.changes],
     )
     return write_page(path, page, root)
+
+
+def _hung(gallery: Gallery) -> dict[str, object]:
+    return {
+        "title": gallery.title,
+        "note": gallery.note,
+        "changes": [_shown(change) for change in gallery.changes],
+        "legend": [(entry.name, hexadecimal(entry.colour), entry.new) for entry in gallery.legend],
+    }
 
 
 def _measure(verdict: Verdict) -> str:

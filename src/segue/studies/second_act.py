@@ -85,8 +85,8 @@ def _write_data(folder: Path, data: Config) -> str:
     train = Scenes(replace(wider, train=SEARCHED * TRAIN), "train")
     held_out = Scenes(replace(wider, test=SEARCHED * HELD_OUT), "test")
     counts = (
-        _write_subset(fresh, "train", islice(_with_new(train), min(TRAIN, data.train))),
-        _write_subset(fresh, "val", islice(_with_new(held_out), min(HELD_OUT, data.test))),
+        _write_subset(fresh, "train", islice(_with_class(train, wider.classes), min(TRAIN, data.train))),
+        _write_subset(fresh, "val", islice(_with_class(held_out, wider.classes), min(HELD_OUT, data.test))),
         _write_subset(check, "val", islice(_all(tests), CHECKED)),
     )
     _write_lines(fresh, "classes.txt", ("background", class_name(wider.classes)))
@@ -97,12 +97,12 @@ def _write_data(folder: Path, data: Config) -> str:
     )
 
 
-def _with_new(scenes: Scenes) -> Iterator[Sample]:
-    """Scenes that show the last class; it alone is drawn, as class 1."""
+def _with_class(scenes: Scenes, class_id: int) -> Iterator[Sample]:
+    """Scenes that show a class; it alone is drawn, as class 1."""
     for index in range(len(scenes)):
-        if scenes.check(index).pixels[scenes.config.classes]:
+        if scenes.check(index).pixels[class_id]:
             sample = scenes.read(index)
-            yield replace(sample, mask=(sample.mask == scenes.config.classes).astype(sample.mask.dtype))
+            yield replace(sample, mask=(sample.mask == class_id).astype(sample.mask.dtype))
 
 
 def _all(scenes: Scenes) -> Iterator[Sample]:
