@@ -259,3 +259,45 @@ def test_check_of_no_method(segue, tmp_path):
     empty.write_text("")
     code, _, err = segue("check", empty)
     assert code == 2 and "METHOD = YourClass" in err
+
+
+@pytest.mark.parametrize("words", [["method=3"], ["method.params=3"], ["train.seed=1"]])
+def test_check_takes_settings_of_the_method_only(segue, words):
+    code, _, error = segue("check", "finetune", *words)
+    assert code == 2 and "method.params.KEY=VALUE" in error
+
+
+def test_a_method_that_ends_the_program_does_not_pass(segue, tmp_path):
+    path = method_file(tmp_path, "exit(0)")
+    code, text, _ = segue("check", str(path))
+    assert code == 1 and "SystemExit" in text
+    code, _, error = segue("train", str(path), *TINY, "--out", str(tmp_path / "run"))
+    assert code == 2 and "my_method.py, line" in error and "SystemExit" in error
+
+
+@pytest.mark.parametrize(
+    "loss, message", [("1 / 0", "ZeroDivisionError"), ("1.0", "tensors of one number"), ("logits", "tensors")]
+)
+def test_training_with_a_wrong_method_file_ends_with_a_sentence(loss, message, segue, tmp_path):
+    path = method_file(tmp_path, loss)
+    code, _, error = segue("train", str(path), *TINY, "--out", str(tmp_path / "run"))
+    assert code == 2 and message in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("weight: float = 1.0", "weight: 'Nonesuch' = 1.0"),
+        ("weight: float = 1.0", "weight: complex = 1j"),
+        ("    def begin_step", "    benchmark_values = 3\n\n    def begin_step"),
+        ("    def begin_step", "    variants = {'a': 3}\n\n    def begin_step"),
+        ("    def begin_step", "    def __init__(self):\n        pass\n\n    def begin_step"),
+        ('About("Mine", "nobody", 2024)', '"Mine"'),
+    ],
+)
+def test_wrong_declarations_of_a_method_file_are_named(old, new, segue, tmp_path):
+    path = method_file(tmp_path, GOOD)
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    code, _, error = segue("show", str(path), *TINY)
+    assert code == 2 and "my_method.py" in error and "Traceback" not in error

@@ -42,7 +42,7 @@ def test_every_method_has_a_line_that_fits():
 def test_caption_is_one_line_that_says_where_the_figures_are_from():
     caption = shown()[-1]
     assert caption == listing.COSTS_CAPTION and len(caption) <= 80
-    for word in ("relative to fine-tuning", "make bench", "scenes"):
+    for word in ("relative to fine-tuning", "benchmarks methods", "scenes"):
         assert word in caption
 
 

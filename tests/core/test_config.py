@@ -19,6 +19,8 @@ FULL = {
         "void": "ignore",
         "future": "background",
         "order": [3, "cat", "dog"],
+        "learned": 1,
+        "learned_by": "abc",
         "manifest": "scenario.json",
         "hold_out": 0.25,
     },

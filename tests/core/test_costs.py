@@ -21,7 +21,9 @@ COSTS = Costs(
 
 def test_every_method_has_its_row():
     stored = read_costs()
-    assert set(stored.methods) == set(plugins.names("method")), "run: make bench"
+    assert set(stored.methods) == set(plugins.names("method")), (
+        "run: python -m benchmarks methods --save src/segue/methods/costs.json"
+    )
     assert stored.methods["finetune"] == Cost(1.0, 1.0, 0.0, 0.0)
     assert stored.setting.startswith("scenes 4-2, step 1") and stored.command.startswith(
         "python -m benchmarks methods"

@@ -85,3 +85,11 @@ def test_field_docs_are_inherited_and_nested():
 )
 def test_ranges_in_words(hint, text):
     assert range_text(hint) == text
+
+
+def test_file_with_a_byte_order_mark_is_read(tmp_path):
+    path = tmp_path / "mine.py"
+    lines = ["@dataclass", "class Mine:", "    rate: float = 1.0", "    'learning rate'", "METHOD = Mine"]
+    text = "\n".join(["from dataclasses import dataclass", *lines])
+    path.write_text(text, encoding="utf-8-sig")
+    assert field_docs(plugins.find("method", str(path))) == {"rate": "learning rate"}

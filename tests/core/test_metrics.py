@@ -88,11 +88,6 @@ def test_harmonic_mean(a, b, h):
     assert metrics.harmonic_mean(b, a) == pytest.approx(h, nan_ok=True)
 
 
-def test_group_matrix():
-    expected = [[0.7, NAN, NAN], [0.65, 0.9, NAN], [0.4, 0.4, 0.6]]
-    np.testing.assert_allclose(metrics.group_matrix(RUN, [2, 1, 1]), expected)
-
-
 def test_class_history():
     expected = [[0.8, 0.6, NAN, NAN], [0.6, 0.7, 0.9, NAN], [0.5, 0.3, 0.4, 0.6]]
     np.testing.assert_allclose(metrics.class_history(RUN), expected)

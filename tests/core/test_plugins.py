@@ -118,3 +118,17 @@ def test_missing_file_is_refused(tmp_path):
 def test_error_inside_a_file_is_named(outside, text, message):
     with pytest.raises(UserError, match=message):
         plugins.find("method", str(outside("broken.py", text)))
+
+
+def test_error_of_a_file_while_it_is_used_names_its_line(outside):
+    path = outside("late.py", "def fail():\n    raise KeyError('x')\n\nMETHOD = fail\n")
+    with pytest.raises(KeyError) as raised:
+        plugins.find("method", str(path))()
+    assert str(plugins.own_error(raised.value)) == f"{path.resolve()}, line 2: KeyError: 'x'"
+    assert plugins.own_error(KeyError("elsewhere")) is None
+
+
+@pytest.mark.parametrize("path", ["~nobody-of-this-name/mine.py", "a\0b.py"])
+def test_path_that_cannot_be_is_a_missing_file(path):
+    with pytest.raises(UserError, match="There is no file"):
+        plugins.find("method", path)

@@ -139,7 +139,7 @@ def test_nothing_is_left() -> None:
 
 def test_small_images() -> None:
     found = held_against(make_scenario(CLASSES, "2-1"), GOOD, TEST, 32)
-    assert texts(found) == ["warning: 40 training images smaller than half the crop of 32 pixels"]
+    assert texts(found) == ["warning: 40 training images smaller than half of train.crop=32"]
     assert found.findings[0].examples[0] == "i0 (10 x 10)"
 
 

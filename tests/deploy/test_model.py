@@ -110,6 +110,8 @@ def test_sixteen_bit_images_are_read_as_in_training(bright, tmp_path):
         ("nowhere.jpg", "nowhere.jpg is missing"),
         (Path(__file__), "is not an image that can be read"),
         (Image.new("F", (4, 4)), "mode F"),
+        (Image.new("RGB", (0, 4)), "no pixels"),
+        ("~nobody-of-this-name/photo.jpg", "is missing"),
     ],
 )
 def test_what_is_no_image_is_refused(image, message, bright):
@@ -239,6 +241,8 @@ def test_ending_that_cannot_be_written_is_refused(name, bright, tmp_path):
     for write in (bright.save, bright.export):
         with pytest.raises(segue.UserError, match=r"\.safetensors"):
             write(tmp_path / name)
+    with pytest.raises(segue.UserError, match="not an ordinary file"):
+        bright.save(tmp_path / "a\0b.safetensors")
     assert not list(tmp_path.iterdir())
 
 
@@ -247,6 +251,7 @@ def test_place_without_a_model_is_refused(tmp_path):
     (tmp_path / "text.safetensors").write_text("no model")
     for name, message in (
         ("nowhere", "There is no model"),
+        ("a\0b", "There is no model"),
         ("empty", "is not a run folder"),
         ("text.safetensors", "is not a readable model file"),
     ):

@@ -215,3 +215,19 @@ def test_damaged_file_is_refused(tmp_path):
     torch.save(a_model().state_dict(), tmp_path / "pickle")
     with pytest.raises(UserError, match="pickle is not a readable model file"):
         load_model(tmp_path / "pickle")
+
+
+def test_classifier_larger_than_the_names_is_refused_before_it_is_built(tmp_path, monkeypatch):
+    path = write(tmp_path / "m.safetensors", about(classifier={"kind": "linear", "sizes": [10**9]}))
+    monkeypatch.setattr(CLASSIFIERS["linear"], "grow", lambda *_, **__: pytest.fail("it was built"))
+    with pytest.raises(UserError, match="3 names for 1000000000 channels"):
+        load_model(path)
+
+
+def test_weights_that_are_no_numbers_are_refused(tmp_path):
+    model = a_model()
+    tensors = model.state_dict()
+    name = next(name for name, value in tensors.items() if value.is_floating_point())
+    tensors[name] = torch.full_like(tensors[name], float("nan"))
+    with pytest.raises(UserError, match=f"{name} holds NaN"):
+        load_model(write(tmp_path / "m.safetensors", ABOUT, tensors))

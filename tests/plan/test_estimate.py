@@ -7,6 +7,7 @@ from segue.data.datasets.scenes import Config, Scenes
 from segue.engine.build import build_scenario
 from segue.engine.recipe import resolve
 from segue.plan.estimate import Estimate, estimate
+from segue.plan.footprint import footprint, step_session
 
 CPU = torch.device("cpu")
 
@@ -24,6 +25,17 @@ def test_memory_grows_with_the_crop() -> None:
     assert large.image_bytes == pytest.approx(4 * small.image_bytes, rel=0.15)
     assert small.memory(10) == small.model_bytes + 10 * small.image_bytes
     assert small.train_seconds > 0 and small.read_seconds > 0
+
+
+def test_memory_is_that_of_the_step_that_takes_most() -> None:
+    """Batch norm is trained in step 0 and frozen later, where an image takes less."""
+    config = resolve("finetune", "scenes", "5-2", overrides=["data.size=64", "train.norm=frozen"])
+    scenario, _ = build_scenario(config, Scenes(Config(size=64), "train"))
+    first, last = (
+        footprint(step_session(config, scenario, step, CPU), config, scenario[step]).image
+        for step in (0, len(scenario) - 1)
+    )
+    assert measured("train.norm=frozen").image_bytes == max(first, last)
 
 
 def test_what_is_kept_holds_at_least_the_stages_and_the_logits() -> None:

@@ -118,3 +118,19 @@ def test_a_second_ctrl_c_does_not_wait_for_the_iterations(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt):
         pool._stop()
     assert all(process.killed for process in pool.running.values())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 always looks in the current folder")
+def test_modules_in_the_current_folder_are_not_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("multiprocessing", "pickle", "types", "torch"):
+        (here / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\n")
+    monkeypatch.chdir(here)
+    good = recipe("mib")
+    bad = dataclasses.replace(good, model=dataclasses.replace(good.model, backbone="resnet1"))
+    with pytest.raises(UserError, match="There is no backbone 'resnet1'"):
+        run_all([Job(bad, tmp_path / "a"), Job(bad, tmp_path / "b")], "cpu", Display(quiet=True))
+    assert not (tmp_path / "executed").exists() and "PYTHONSAFEPATH" not in os.environ

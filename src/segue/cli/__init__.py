@@ -22,6 +22,7 @@ from rich.console import Console
 
 import segue
 from segue.cli._stories import COMMANDS, print_stories
+from segue.core import plugins
 from segue.core.errors import UserError
 from segue.core.launch import end_with_torchrun, this_launch
 
@@ -131,6 +132,8 @@ def main() -> None:
         end_with_torchrun()
         app(prog_name="segue")
     except SystemExit as stop:
+        if (own := plugins.own_error(stop)) is not None:  # its exit(0) is no success
+            _fail(own, 2)
         if stop.code == STOPPED:  # by Ctrl-C, outside of training
             _stopped("Stopped. The same command starts again, or goes on if it can.")
         raise
@@ -144,6 +147,8 @@ def main() -> None:
 
         if isinstance(error, LostProcess):
             _fail(error, 1)
+        if (own := plugins.own_error(error)) is not None:  # a method file of one's own, not Segue, is wrong
+            _fail(own, 2)
         if not isinstance(error, Interrupted):
             raise
         _stopped("Stopped; all is saved. Go on with the same command (for train, add --resume).")

@@ -43,6 +43,12 @@ def as_typed(target: str, on: str | None, split: str | None, mode: str | None, w
     return shlex.join([target, *said, *words])
 
 
+def with_root(config: RunConfig, words: Sequence[str]) -> list[str]:
+    """These settings, and a place for the data set's folder if it has one that nobody named."""
+    missing = getattr(config.data, "root", "none is needed") is None
+    return [*words, "data.root=FOLDER"] if missing else [*words]
+
+
 def train_command(config: RunConfig, source: Path | None, words: Sequence[str]) -> str:
     """How to train on data that was looked at."""
     if source is not None:

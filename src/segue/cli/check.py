@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +13,7 @@ from rich.text import Text
 from segue.cli._stories import STUDY
 from segue.cli._tell import print_json, quote, tell_next
 from segue.cli.options import Json, Quiet, method_names
+from segue.core import plugins
 from segue.core.errors import UserError
 
 STORY, PLACE = STUDY, 5
@@ -43,20 +42,16 @@ def command(
     Trains three small steps on random pictures, in seconds.
     Exit code 0: all promises are kept. 1: one is broken. 2: the command or the file is wrong.
     """
-    from segue.core import plugins
     from segue.core.overrides import parse_overrides
     from segue.engine.recipe import check_method_class
     from segue.testing import CHECKS, Bench
 
     kind = plugins.find("method", method)
     check_method_class(kind, method)
-    try:
-        bench = Bench(kind, _params(parse_overrides(words or [])))
-    except AssertionError as error:
-        raise UserError(f"{method}: {error}.") from error
+    bench = Bench(kind, _params(parse_overrides(words or [])))
     results = []
     for check in CHECKS:
-        results.append({"promise": _promise(check), "failure": _failure(check, bench, method)})
+        results.append({"promise": _promise(check), "failure": _failure(check, bench)})
         if not as_json:
             _print(**results[-1], quiet=quiet)
     if as_json:
@@ -72,8 +67,9 @@ def command(
 
 
 def _params(said: dict[str, Any]) -> dict[str, Any]:
-    params = said.get("method", {}).get("params", {})
-    if said != ({"method": {"params": params}} if said else {}):
+    method = said.get("method", {})
+    params = method.get("params", {}) if isinstance(method, dict) else None
+    if not isinstance(params, dict) or said != ({"method": {"params": params}} if said else {}):
         raise UserError("Only settings of the method can be changed here: method.params.KEY=VALUE.")
     return params
 
@@ -82,18 +78,14 @@ def _promise(check: Callable[..., None]) -> str:
     return (check.__doc__ or check.__name__).strip().splitlines()[0]
 
 
-def _failure(check: Callable[[Any], None], bench: Any, method: str) -> str | None:
+def _failure(check: Callable[[Any], None], bench: Any) -> str | None:
     """Why a check fails, with the line of the method's file where it does; None if it passes."""
     try:
         check(bench)
-    except Exception as error:  # whatever a method of one's own may raise
-        message = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-        own = [
-            frame.lineno
-            for frame in traceback.extract_tb(error.__traceback__)
-            if method.endswith(".py") and Path(frame.filename) == Path(method).expanduser().resolve()
-        ]
-        return message + (f" ({method}, line {own[-1]})" if own else "")
+    except (Exception, SystemExit) as error:  # whatever a method of one's own may raise
+        if isinstance(error, AssertionError):
+            return str(error)
+        return str(plugins.own_error(error) or f"{type(error).__name__}: {error}")
     return None
 
 

@@ -16,7 +16,7 @@ from segue.cli.options import Json
 from segue.core import plugins
 
 STORY, PLACE = TRY, 2
-COSTS_CAPTION = "time, memory: relative to fine-tuning, by 'make bench' on scenes"
+COSTS_CAPTION = "time, memory: relative to fine-tuning, 'python -m benchmarks methods' on scenes"
 OTHER_BACKBONES = {"name": "...", "about": "other timm models that give feature maps (NCHW)"}
 NEXT = {
     "methods": "train caf --on scenes --split 5-2",

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from segue.cli._stories import USE
-from segue.cli._tell import as_typed, print_json, tell, tell_next
+from segue.cli._tell import as_typed, print_json, tell, tell_next, with_root
 from segue.cli.options import (
     Json,
     Manifest,
@@ -81,7 +81,7 @@ def command(
     for note in plan_notes(made, gpus, utilisation):
         if not quiet:
             tell(note)
-    tell_next(f"train {as_typed(target, on, split, mode, said)}", silent=quiet)
+    tell_next(f"train {as_typed(target, on, split, mode, with_root(config, said))}", silent=quiet)
 
 
 def _document(made: Plan, gpus: Sequence[Gpu], utilisation: float) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from segue.cli._stories import USE
-from segue.cli._tell import as_typed, print_json, tell_next
+from segue.cli._tell import as_typed, print_json, tell_next, with_root
 from segue.cli.options import (
     Json,
     Manifest,
@@ -63,7 +63,7 @@ def command(
         print_json(as_dict(config))
     else:
         print(to_yaml(config), end="")
-    tell_next(f"train {as_typed(target, on, split, mode, said)}", silent=quiet or as_json)
+    tell_next(f"train {as_typed(target, on, split, mode, with_root(config, said))}", silent=quiet or as_json)
 
 
 def _print_keys(keys: Iterable[Key]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +25,14 @@ from segue.cli.options import (
     with_manifest,
 )
 
+if TYPE_CHECKING:
+    from segue.core.records import RunRecord
+
 STORY, PLACE = USE, 4
+NOTHING = (
+    "Every class is at 0. Train longer (train.epochs), start from a pretrained backbone"
+    " (model.pretrained=true), or look at what the model sees ('segue data show')."
+)
 
 
 def command(
@@ -68,5 +75,12 @@ def command(
     record = run(config, folder, resume, overwrite, device, Display(quiet=quiet), start)
     if record is not None:
         print_tables([record])
+        if not quiet and _learned_nothing(record):
+            tell(NOTHING)
         tell(f"Run folder: {folder}")
         tell_next(f"report {quote(folder)}", "curves and pictures", silent=quiet)
+
+
+def _learned_nothing(record: RunRecord) -> bool:
+    """No pixel of any class but background was found in the last test."""
+    return not record.steps[-1].matrix.diagonal()[1:].any()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
 from segue.core.config import ReplayConfig
+from segue.core.ordinary import user_path
 
 
 @dataclass(frozen=True)
@@ -93,4 +94,4 @@ def replay_memory(params: Any) -> ReplayConfig | None:
 def saliency_folder(params: Any) -> Path | None:
     """The folder of saliency maps that a method's setting `saliency` names; None: none are read."""
     folder = getattr(params, "saliency", None)
-    return Path(folder).expanduser() if isinstance(folder, str) else None
+    return user_path(folder) if isinstance(folder, str) else None

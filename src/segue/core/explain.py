@@ -69,7 +69,7 @@ def field_docs(kind: type) -> dict[str, str]:
 @cache
 def _documented(path: Path) -> dict[str, dict[str, str]]:
     """Field docs of all classes of a file."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = ast.parse(path.read_bytes())  # bytes: Python looks for the encoding itself
     return {name: _docs(node) for name, node in _classes(tree, "")}
 
 

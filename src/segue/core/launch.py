@@ -1,4 +1,4 @@
-"""Who this process is if torchrun has started it, read from the environment that torchrun sets."""
+"""Who this process is if torchrun has started it, as the environment says, and how it starts others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import platform
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,23 @@ def end_with_torchrun() -> None:
     """Processes whose torchrun is killed save and stop, too, instead of training on unseen (on Linux)."""
     if this_launch().by_torchrun and sys.platform == "linux":
         ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Processes that are started here take no modules from the current folder (from Python 3.11 on).
+
+    multiprocessing starts `python -c`, which looks there first: a stray `pickle.py` would be executed.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def launcher() -> str:

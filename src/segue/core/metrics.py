@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -65,18 +64,6 @@ def harmonic_mean(a: float, b: float) -> float:
     if math.isnan(a) or math.isnan(b):
         return math.nan
     return 2 * a * b / (a + b) if a + b else 0.0
-
-
-def group_matrix(confusions: Sequence[np.ndarray], group_sizes: Sequence[int]) -> np.ndarray:
-    """mIoU of each group of classes (columns) after each step (rows); NaN before a group has arrived."""
-    bounds = np.cumsum([1, *group_sizes])
-    matrix = np.full((len(confusions), len(group_sizes)), np.nan)
-    for row, confusion in enumerate(confusions):
-        per_class = iou(confusion)
-        for column, (start, stop) in enumerate(pairwise(bounds)):
-            if stop <= len(per_class):
-                matrix[row, column] = mean(per_class[start:stop])
-    return matrix
 
 
 def average_over_steps(confusions: Sequence[np.ndarray], background: bool = False) -> float:

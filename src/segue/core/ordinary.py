@@ -1,4 +1,4 @@
-"""Reading files that strangers may have put there: ordinary ones, of a size that memory can hold."""
+"""Files as users and strangers name them: paths with ~, and ordinary files of a size that memory can hold."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import stat
 from pathlib import Path
 
 LARGEST = 2**30
+
+
+def user_path(path: str | Path) -> Path:
+    """A path with ~ expanded; one with the home of an unknown user stays, and is then reported as missing."""
+    return Path(os.path.expanduser(path))
 
 
 def read_ordinary(path: str | Path, most: int = LARGEST) -> bytes:

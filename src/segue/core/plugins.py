@@ -13,12 +13,14 @@ import importlib.util
 import pkgutil
 import sys
 import traceback
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from segue.core.declaration import Declaration
 from segue.core.deferred import DeferredModule, import_quickly
 from segue.core.errors import UserError, suggest
+from segue.core.ordinary import user_path
 
 KINDS = {"method": ("segue.methods", "METHOD"), "dataset": ("segue.data.datasets", "DATASET")}
 _files: dict[Path, tuple[bytes, Any]] = {}
@@ -78,9 +80,10 @@ def check_name(kind: str, name: str) -> None:
 
 def _import_file(path: Path) -> Any:
     """The module in a file; the same one as long as the file is the same, so that its classes are."""
-    path = path.expanduser().resolve()
+    path = user_path(path)
     if not path.is_file():
         raise UserError(f"There is no file {path}.")
+    path = path.resolve()
     module_name = f"segue_plugin_{path.stem}"
     content = path.read_bytes()
     stored = _files.get(path)
@@ -98,9 +101,25 @@ def _execute_file(path: Path, module_name: str) -> Any:
     sys.modules[module_name] = module  # dataclasses look their module up here
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        line = traceback.extract_tb(error.__traceback__)[-1].lineno
-        raise UserError(
-            f"{path} cannot be imported (line {line}): {type(error).__name__}: {error}"
-        ) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a file may end the interpreter, or skip itself as a test does
+        places = _places(error, {path})
+        where = f" (line {places[-1][1]})" if places else ""
+        raise UserError(f"{path} cannot be imported{where}: {type(error).__name__}: {error}") from error
     return module
+
+
+def own_error(error: BaseException) -> UserError | None:
+    """What to say of an error that came through a file of one's own, with its line; None: it did not."""
+    if places := _places(error, _files):
+        return UserError("{}, line {}: {}: {}".format(*places[-1], type(error).__name__, error))
+    return None
+
+
+def _places(error: BaseException, files: Container[Path]) -> list[tuple[str, int]]:
+    """The lines of these files that an error came through, and the one that Python could not read."""
+    frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        frames.append((error.filename or "", error.lineno or 0))
+    return [frame for frame in frames if Path(frame[0]) in files]

@@ -48,7 +48,7 @@ def atomic_file(path: str | Path, root: Path | None = None) -> Iterator[IO[bytes
     try:
         if root is not None:
             refuse_links(path, root)
-        if path.exists() and not path.is_file():
+        if (path.exists() and not path.is_file()) or "\0" in str(path):
             raise UserError(f"{path} is not an ordinary file: nothing is written there.")
         path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from segue.core.errors import UserError
+from segue.core.ordinary import user_path
 from segue.data.annotations.base import Drawing, Source, note_first, note_left_out, tell
 from segue.data.annotations.keys import assign_keys
 from segue.data.annotations.labelme import read_embedded
@@ -84,7 +85,7 @@ def convert(
         raise UserError(f"The share of images for testing should be above 0 and below 1, not {test_share}.")
     if not 8 <= bits <= 16:
         raise UserError(f"An image cannot have {bits} bits: 8 to 16 are possible.")
-    out = Path(os.path.abspath(Path(out).expanduser()))
+    out = Path(os.path.abspath(user_path(out)))
     out = out.resolve() if out.is_symlink() else out
     with building(out) as partial:
         done, bad = _convert_all(source, partial, layout, bits, advance)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from segue.core.errors import UserError
+from segue.core.ordinary import user_path
 from segue.core.scenario import Scenario
 
 MOST_BYTES = 64 * 2**20
@@ -40,7 +41,7 @@ class ListComparison:
 
 def read_index_lists(folder: Path, steps: int) -> list[np.ndarray]:
     """The indices of every step, each once, not yet held against a data set."""
-    folder = Path(folder).expanduser()
+    folder = user_path(folder)
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder} with lists such as train-0.npy.")
     wanted = [f"train-{step}.npy" for step in range(steps)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.core.errors import UserError
-from segue.core.ordinary import read_ordinary
+from segue.core.ordinary import read_ordinary, user_path
 from segue.core.records import write_json
 
 SKIP_FORMAT = "segue-skip-1"
@@ -32,7 +32,7 @@ def skipped_keys(path: str | Path, dataset: str, split: str) -> frozenset[str]:
 
 def _read(path: str | Path, dataset: str, split: str) -> dict[str, str]:
     """key -> why it is left out."""
-    path = Path(path).expanduser()
+    path = user_path(path)
     document = _read_document(path)
     if document.get("dataset") != dataset:
         raise UserError(f"{path} is for the data set '{document.get('dataset')}', not for '{dataset}'.")

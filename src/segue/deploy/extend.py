@@ -16,6 +16,7 @@ from typing import Any
 from segue.core import plugins
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
+from segue.core.ordinary import user_path
 from segue.core.overrides import merge, parse_overrides
 from segue.core.progress import Display
 from segue.data.datasets.base import SegDataset
@@ -59,7 +60,7 @@ def extend(
     source = str(model) if isinstance(model, str | Path) else "the model"
     loaded = load(model, "cpu") if isinstance(model, str | Path) else model
     out = Path(out)
-    if isinstance(model, str | Path) and out.resolve() == Path(model).expanduser().resolve():
+    if isinstance(model, str | Path) and out.resolve() == user_path(model).resolve():
         raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
     classes = new_classes(loaded, data, new, sure)
     config = recipe_of(loaded, data, classes, method, overrides)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from segue.core.config import as_dict, read_back
 from segue.core.errors import UserError
+from segue.core.ordinary import user_path
 from segue.core.palette import BACKGROUND
 from segue.deploy.history import History, without_places
 from segue.deploy.model import Model
@@ -31,7 +32,7 @@ def load(path: str | Path, device: str = "auto") -> Model:
         >>> segue.load("model.safetensors").classes == model.classes
         True
     """
-    path, where = Path(path).expanduser(), pick_device(device)
+    path, where = user_path(path), pick_device(device)
     if is_model_folder(path):
         stored = load_folder(path)
         header = stored.header

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -26,6 +27,8 @@ from segue.deploy.prepare import Preparation
 from segue.models.segmenter import Segmenter
 
 FORMAT, FIRST_FORMAT = "segue-model-2", "segue-model-1"
+WRONG_HEADER = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError)
+"""errors of a header that does not fit the weights, or is none"""
 Byte = Annotated[int, Field(ge=0, le=255)]
 
 
@@ -66,15 +69,24 @@ def load_model(path: str | Path) -> tuple[Segmenter, Header]:
     try:
         found = json.loads(metadata["about"])
         header = validate(Header, found if written == FORMAT else _from_first(found), "")
-        network = Segmenter.from_spec(header.network)
-        network.load_state_dict(tensors, strict=True)
-        if len(header.classes) != (channels := sum(network.classifier.sizes)):
-            raise ValueError(f"{len(header.classes)} names for {channels} channels")
-        if header.colours and len(header.colours) != channels:
-            raise ValueError(f"{len(header.colours)} colours for {channels} channels")
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:
-        raise UserError(f"{path} does not describe its own weights: {str(error).splitlines()[0]}") from error
-    return network.eval(), header
+        return described_network(header, tensors), header
+    except WRONG_HEADER as error:
+        raise wrong_header(path, error) from error
+
+
+def described_network(header: Header, tensors: Mapping[str, Tensor]) -> Segmenter:
+    """The network that a header describes, with its weights; one of `WRONG_HEADER` if they do not fit."""
+    if header.colours and len(header.colours) != len(header.classes):
+        raise ValueError(f"{len(header.colours)} colours for {len(header.classes)} channels")
+    network = Segmenter.from_spec(header.network, len(header.classes))
+    network.load_state_dict(tensors, strict=True)
+    if broken := [name for name, values in tensors.items() if values.isnan().any()]:
+        raise ValueError(f"{broken[0]} holds NaN")
+    return network.eval()
+
+
+def wrong_header(path: str | Path, error: Exception) -> UserError:
+    return UserError(f"{path} does not describe its own weights: {shorten(str(error), 300)}")
 
 
 def _read(path: str | Path) -> tuple[dict[str, str], dict[str, Tensor]]:

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
@@ -31,7 +30,7 @@ from segue.core.ordinary import read_ordinary
 from segue.core.records import atomic_file, write_json
 from segue.deploy.card import model_card
 from segue.deploy.history import History
-from segue.deploy.model_file import Header
+from segue.deploy.model_file import WRONG_HEADER, Header, described_network, wrong_header
 from segue.models.segmenter import Segmenter
 
 FORMAT = "segue-folder-1"
@@ -110,21 +109,14 @@ def load_folder(folder: Path) -> Stored:
         raise UserError(f"{folder} is damaged or was edited: its content does not match its digest.")
     try:
         section = validate(Section, found, "segue")
-        network = Segmenter.from_spec(section.header.network)
-        network.load_state_dict(load_tensors(weights), strict=True)
-        if len(section.header.classes) != sum(network.classifier.sizes):
-            raise ValueError(
-                f"{len(section.header.classes)} names for {sum(network.classifier.sizes)} channels"
-            )
+        network = described_network(section.header, load_tensors(weights))
         kept: dict[str, Tensor] = load_tensors(rest) if rest else {}
-    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise UserError(
-            f"{folder} does not describe its own weights: {str(error).splitlines()[0]}"
-        ) from error
+    except WRONG_HEADER as error:
+        raise wrong_header(folder, error) from error
     history = None
     if section.steps is not None and section.recipe is not None:
         history = History(section.steps, section.recipe, kept)
-    return Stored(network.eval(), section.header, history, section.digest)
+    return Stored(network, section.header, history, section.digest)
 
 
 def is_model_folder(path: Path) -> bool:

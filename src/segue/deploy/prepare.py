@@ -17,6 +17,7 @@ from torchvision.transforms.v2 import functional
 
 from segue.core.config import Count
 from segue.core.errors import UserError
+from segue.core.ordinary import user_path
 from segue.data.images import READ_ERRORS, read_image, rgb_pixels
 
 ImageLike = str | Path | Image.Image | np.ndarray
@@ -36,8 +37,10 @@ class Preparation:
     def pixels(self, image: ImageLike) -> np.ndarray:
         """uint8 RGB, height x width x 3, upright, from a file, a PIL image or such an array."""
         if isinstance(image, str | Path):
-            return read_image(Path(image).expanduser(), self.bits)
+            return read_image(user_path(image), self.bits)
         if isinstance(image, Image.Image):
+            if 0 in image.size:
+                raise UserError(f"The image has no pixels: its size is {image.width} x {image.height}.")
             try:
                 return rgb_pixels(image, "The image", self.bits)
             except UserError:

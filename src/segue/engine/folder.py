@@ -17,6 +17,7 @@ from segue.core.config import RunConfig, decisive, read_back, to_yaml
 from segue.core.errors import UserError
 from segue.core.launch import launcher, this_launch
 from segue.core.manifest import read_manifest
+from segue.core.ordinary import user_path
 from segue.core.overrides import differences
 from segue.core.records import atomic_file, read_yaml, write_json
 from segue.engine.own_files import LAUNCH_FILE, check_own
@@ -103,7 +104,7 @@ def identity(config: RunConfig) -> str:
         plain[section].pop(name, None)
     digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode())
     if config.method.name.endswith(".py"):
-        digest.update(Path(config.method.name).expanduser().read_bytes())
+        digest.update(user_path(config.method.name).read_bytes())
     return digest.hexdigest()
 
 

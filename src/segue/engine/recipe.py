@@ -8,15 +8,19 @@ so a run folder explains itself. Nothing here needs torch: typing mistakes are f
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import PydanticUserError, TypeAdapter
 
 import segue
 from segue.core import plugins
-from segue.core.config import RunConfig, validate
-from segue.core.declaration import Declaration
+from segue.core.config import RunConfig, as_dict, validate
+from segue.core.declaration import BenchmarkValues, Declaration
 from segue.core.errors import UserError, suggest
 from segue.core.manifest import read_manifest
 from segue.core.overrides import merge, nest, parse_overrides
@@ -122,9 +126,19 @@ def complete(asked: Mapping[str, Any]) -> RunConfig:
     params: Any = validate(declared.Config, _section(_section(whole, "method"), "params"), "method.params")
     filled = {**whole, "data": data, "method": {**_section(whole, "method"), "params": params}}
     config = validate(RunConfig, filled, "")
+    _check_storable(config)
     if reason := data_kind.no_modes.get(config.scenario.mode):
         raise UserError(f"{config.scenario.dataset} has no mode '{config.scenario.mode}': {reason}")
     return config
+
+
+def _check_storable(config: RunConfig) -> None:
+    """The settings of a plug-in may have types that a recipe cannot hold."""
+    try:
+        json.dumps(as_dict(config))
+    except TypeError as error:
+        names = f"{config.method.name} on {config.scenario.dataset}"
+        raise UserError(f"{names}: a setting cannot be stored in a recipe: {error}.") from error
 
 
 def recipe_folder() -> Path:
@@ -150,6 +164,19 @@ def check_method_class(method: Any, name: str) -> None:
         raise UserError(f"{name}: the class {method.__name__} lacks {', '.join(missing)}.")
     if not dataclasses.is_dataclass(getattr(method, "Config", None)):
         raise UserError(f"{name}: the class {method.__name__} lacks Config, a dataclass of its settings.")
+    if not isinstance(getattr(getattr(method, "about", None), "year", None), int):
+        raise UserError(f"{name}: the class {method.__name__} lacks about = About(title, paper, year).")
+    try:
+        get_type_hints(method.Config), TypeAdapter(method.Config)
+        inspect.signature(method).bind("config", "model")
+    except (NameError, TypeError, PydanticUserError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{name}: {method.__name__}(config, model) cannot be made: {reason}") from error
+    values, variants = method.benchmark_values, method.variants
+    if not (isinstance(values, tuple | list) and all(isinstance(each, BenchmarkValues) for each in values)):
+        raise UserError(f"{name}: benchmark_values of {method.__name__} is no list of BenchmarkValues.")
+    if not (isinstance(variants, Mapping) and all(isinstance(each, Mapping) for each in variants.values())):
+        raise UserError(f"{name}: variants of {method.__name__} is no mapping of names to settings.")
 
 
 def _named_order(data_kind: type[SegDataset], asked: Mapping[str, Any]) -> Mapping[str, Any]:

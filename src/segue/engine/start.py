@@ -15,6 +15,7 @@ from segue.core.config import RunConfig, as_dict
 from segue.core.declaration import Start
 from segue.core.errors import UserError
 from segue.core.manifest import read_manifest
+from segue.core.ordinary import user_path
 from segue.core.overrides import differences
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
 from segue.engine.folder import MAY_CHANGE, identity
@@ -51,7 +52,7 @@ def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
         plain[section].pop(name, None)
     # names are not enough: other pictures or weights may have the same
     if root := getattr(config.data, "root", None):
-        plain["data"]["root"] = str(Path(root).expanduser().resolve())
+        plain["data"]["root"] = str(user_path(root).resolve())
     plain["model"]["weights"] = weights_content(config)
     kind: type[Method] = plugins.find("method", config.method.name)
     start = _of_method(kind, config)
@@ -70,7 +71,7 @@ def weights_content(config: RunConfig) -> str | None:
     """A hash of what is in the file of weights; its name if it is gone, None if there is none."""
     if config.model.weights is None:
         return None
-    file = Path(config.model.weights).expanduser()
+    file = user_path(config.model.weights)
     return _digest(file, file.stat().st_mtime_ns) if file.is_file() else str(file)
 
 
@@ -88,7 +89,7 @@ def _of_method(kind: type[Method], config: RunConfig) -> Start:
     params, whose = config.method.params, {"method": kind.__name__}
     is_file = config.method.name.endswith(".py")
     if is_file:
-        content = Path(config.method.name).expanduser().read_bytes()
+        content = user_path(config.method.name).read_bytes()
         whose = {"file": hashlib.sha256(content).hexdigest()[:16], **whose}
     said = kind.start(params) if not is_file or "start" in vars(kind) else Method.start.__func__(kind, params)
     model = {**whose, **said.model} if said.model else {}

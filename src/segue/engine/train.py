@@ -162,9 +162,10 @@ def update(session: Session, batch: Batch, clip: float | None, config: TrainConf
         weight = len(micro_batch) / batch.global_size
         with autocast(session.device, config.precision):
             losses = session.module(micro_batch)
-            if not losses or not isinstance(losses, dict):
+            if not isinstance(losses, dict) or not losses or not all(map(_is_term, losses.values())):
                 raise UserError(
-                    f"losses() of {type(session.method).__name__} returns no dict of named terms."
+                    f"losses() of {type(session.method).__name__} returns no dict of named terms, tensors of"
+                    " one number each."
                 )
         session.scaler.scale(sum(losses.values()) * (weight * world_size)).backward()
         for name, value in losses.items():
@@ -183,6 +184,10 @@ def update(session: Session, batch: Batch, clip: float | None, config: TrainConf
         summed = sum_over_processes(torch.stack([value.to(session.device) for value in terms.values()]))
         terms = dict(zip(terms, summed, strict=True))
     return terms
+
+
+def _is_term(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 0
 
 
 def check_weights(method: Method) -> None:

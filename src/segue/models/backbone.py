@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError, suggest
+from segue.core.ordinary import user_path
 from segue.models._speed.depthwise import quicken
 from segue.models.head import norm_act
 
@@ -134,7 +135,7 @@ def _build_timm(config: ModelConfig) -> TimmBackbone:
     _drop_unused(body)
     cfg = timm.get_pretrained_cfg(name)
     if config.weights:
-        load_weights(body, timm.create_model(name), Path(config.weights).expanduser())
+        load_weights(body, timm.create_model(name), user_path(config.weights))
     quicken(body)
     return TimmBackbone(body, {"mean": cfg.mean, "std": cfg.std})
 

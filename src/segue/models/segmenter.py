@@ -98,8 +98,10 @@ class Segmenter(nn.Module):
         return {"kind": kind, "sizes": list(self.classifier.sizes)}
 
     @classmethod
-    def from_spec(cls, spec: Mapping[str, Any]) -> Segmenter:
+    def from_spec(cls, spec: Mapping[str, Any], channels: int | None = None) -> Segmenter:
         """The network that a spec describes, with random weights. Nothing is fetched and no file is opened.
+
+        `channels` is the number that the classifier should have: a spec may ask for more than memory holds.
 
         Examples:
             >>> import segue
@@ -112,6 +114,8 @@ class Segmenter(nn.Module):
         # whatever a stranger's spec says of weights
         described = {**spec, "model": {**spec["model"], "weights": None, "pretrained": False}}
         wanted = validate(NetworkSpec, described, "")
+        if channels is not None and channels != sum(wanted.classifier.sizes):
+            raise ValueError(f"{channels} names for {sum(wanted.classifier.sizes)} channels")
         model = cls(wanted.model)
         if wanted.fusion is not None:
             fusion = validate(FusionSpec, wanted.fusion, "fusion")
@@ -119,8 +123,8 @@ class Segmenter(nn.Module):
             model.fusion = kind.from_spec(model.backbone.channels[-1], fusion.config)
         classifier = _listed(wanted.classifier.kind, CLASSIFIERS, "classifier")
         model.classifier = classifier(model.classifier.in_channels)
-        for channels in wanted.classifier.sizes:
-            model.classifier.grow(channels, balanced=False)
+        for size in wanted.classifier.sizes:
+            model.classifier.grow(size, balanced=False)
         return model
 
     def grow(self, step: Step, balanced: bool) -> None:

@@ -12,6 +12,7 @@ from segue.core import plugins
 from segue.core.config import RunConfig
 from segue.core.declaration import replay_memory
 from segue.core.errors import UserError
+from segue.core.ordinary import user_path
 from segue.core.progress import Display
 from segue.core.scenario import Scenario, Step
 from segue.data.batches import MixedOrder, ShuffledOrder
@@ -108,7 +109,7 @@ def count_images(config: RunConfig, images: int | None, display: Display) -> Cou
     kind: type[SegDataset] = plugins.find("dataset", config.scenario.dataset)
     options, name = config.data, config.scenario.dataset
     root = getattr(options, "root", None)
-    here = not hasattr(options, "root") or (root is not None and Path(root).expanduser().exists())
+    here = not hasattr(options, "root") or (root is not None and user_path(root).exists())
     if here:
         dataset = kind(options, "train")
         scenario, listed = build_scenario(config, dataset)

@@ -150,9 +150,5 @@ def _chosen(methods: Sequence[str]) -> dict[str, str]:
 
 def _rank(label: str, recipe: RunConfig) -> tuple[bool, bool, int, str]:
     """Place of a row: the lower bound, then methods by their year, then the upper bound."""
-    kind = plugins.declared(recipe.method.name)
-    if not isinstance(getattr(getattr(kind, "about", None), "year", None), int):
-        raise UserError(
-            f"{recipe.method.name}: the class {kind.__name__} lacks about = About(...), its year."
-        )
-    return label != "finetune", label == "joint", kind.about.year, label
+    year = plugins.declared(recipe.method.name).about.year
+    return label != "finetune", label == "joint", year, label

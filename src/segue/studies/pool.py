@@ -19,8 +19,10 @@ from typing import Any
 
 import torch
 
+from segue.core import plugins
 from segue.core.config import RunConfig, as_dict
 from segue.core.errors import UserError
+from segue.core.launch import safe_path
 from segue.core.progress import REFRESH_SECONDS, Bar, Display, heartbeat, terminal_bars
 from segue.core.records import RunRecord, read_run
 from segue.engine.interrupt import STOPPING, Interrupted
@@ -96,7 +98,8 @@ class _Pool:
     ) -> None:
         # "spawn": a forked copy of a process that has used torch's threads may hang
         self.context = multiprocessing.get_context("spawn")
-        self.reports: Any = self.context.Queue()
+        with safe_path():  # a queue starts a process, too
+            self.reports: Any = self.context.Queue()
         self.waiting, self.running = list(jobs), {}
         self.arguments = (self.reports, device, threads, display.shows_bars)
         self.display, self.processes = display, processes
@@ -133,7 +136,8 @@ class _Pool:
                 return
             job = self.waiting.pop(place)
             process = self.context.Process(target=_work, args=(job, *self.arguments))
-            with _ignored(signal.SIGINT):  # inherited: Ctrl-C reaches the parent, which asks with SIGTERM
+            # both are inherited; Ctrl-C reaches the parent, which asks with SIGTERM
+            with safe_path(), _ignored(signal.SIGINT):
                 process.start()
             name = str(job.folder)
             self.running[name], self.began[name] = process, time.monotonic()
@@ -252,3 +256,7 @@ def _work(job: Job, reports: Any, device: str, threads: int, shows_bars: bool) -
         reports.put((name, "end", f"{job.folder.name}: {error}"))
     except Interrupted:
         reports.put((name, "end", f"{job.folder.name}: stopped from outside; all is saved."))
+    except Exception as error:
+        if (own := plugins.own_error(error)) is None:
+            raise
+        reports.put((name, "end", f"{job.folder.name}: {own}"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.core.errors import UserError
+from segue.core.ordinary import user_path
 from segue.data.annotations.base import Drawing, Source, classes_of, tell
 from segue.data.annotations.coco import is_coco, read_coco
 from segue.data.annotations.document import read_document
@@ -50,7 +51,7 @@ class _Found:
 
 def read_source(path: Path, images: Path | None = None) -> Source:
     """The annotations in a file or folder; `images` is where the images are, if not there too."""
-    path = Path(path).expanduser()
+    path = user_path(path)
     if not path.exists():
         raise UserError(f"{path} does not exist. Name a folder of annotations, or a JSON file.")
     if not path.is_dir() and path.suffix.lower() != ".json":
@@ -59,7 +60,7 @@ def read_source(path: Path, images: Path | None = None) -> Source:
     folder = path if path.is_dir() else path.parent
     if folder.name in (*ANNOTATION_FOLDERS, "annotations"):
         folder = folder.parent  # Cityscapes, COCO and CVAT have their images beside these
-    places = Places(folder, None if images is None else Path(images).expanduser())
+    places = Places(folder, None if images is None else user_path(images))
     found = _look(path, places)
     masks = path.is_dir() and (is_voc(path) or is_pairs(path))
     kinds = {TITLES[kind]: first for kind, first in found.kinds.items()}

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from segue.core.errors import UserError
+from segue.core.launch import safe_path
 from segue.data.batches.batch import WHOLE, Batch, RankSlice
 from segue.data.batches.order import FixedOrder, MixedOrder, ShuffledOrder
 from segue.data.batches.step_data import StepData
@@ -44,7 +45,8 @@ class Batches:
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # the loader draws a seed from it: the global one stays as it is
         )
-        source = iter(loader)
+        with safe_path():  # where workers are started anew instead of forked
+            source = iter(loader)
         try:
             for global_size, _ in again:
                 batch = _unwrap(next(source)).to(self.device)

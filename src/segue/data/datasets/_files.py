@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from segue.core.errors import UserError
+from segue.core.ordinary import user_path
 from segue.data.datasets.base import DataSplit, Sample, SegDataset
 from segue.data.images import Content, check_pair, read_image, read_mask
 from segue.data.skip import skipped_keys
@@ -81,7 +82,7 @@ def data_root(root: str | None, dataset: str, what: str) -> Path:
     """The folder that data.root names; `what` says what it should be."""
     if root is None:
         raise UserError(f"The data set {dataset} needs its folder: add data.root=FOLDER ({what}).")
-    folder = Path(root).expanduser()
+    folder = user_path(root)
     if not folder.is_dir():
         fate = "is no folder" if folder.exists() else "does not exist"
         raise UserError(f"The data folder {folder} {fate}. Set data.root to {what}.")

@@ -20,6 +20,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from segue.core.errors import UserError
+from segue.core.ordinary import user_path
 from segue.data.class_names import read_class_names
 from segue.data.datasets._files import FileDataset, Pair, data_root
 from segue.data.datasets.base import DataSplit
@@ -74,7 +75,7 @@ class Folder(FileDataset):
 
     @classmethod
     def other_tests(cls, config: Config) -> dict[str, Config]:
-        subsets = subset_names(Path(config.root or "").expanduser())
+        subsets = subset_names(user_path(config.root or ""))
         used = (config.train, config.test)
         return {name: replace(config, test=name) for name in subsets if name not in used}
 

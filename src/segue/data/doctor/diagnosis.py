@@ -215,7 +215,7 @@ def _step_findings(steps: Iterable[StepSurvey]) -> Iterable[Finding]:
 def _size_findings(train: Examined, crop: int) -> Iterable[Finding]:
     small = np.flatnonzero(train.sizes.max(axis=1) < crop / 2) if len(train.sizes) else []
     if len(small):
-        text = f"{numbered(small, 'training image')} smaller than half the crop of {crop} pixels"
+        text = f"{numbered(small, 'training image')} smaller than half of train.crop={crop}"
         sizes = (f"{train.keys[i]} ({train.sizes[i][1]} x {train.sizes[i][0]})" for i in small[:SHOWN])
         yield Finding("warning", text, tuple(sizes))
 

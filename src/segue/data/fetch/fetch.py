@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from segue.core.errors import UserError
+from segue.core.ordinary import user_path
 from segue.data.fetch.bars import ByteBars
 from segue.data.fetch.download import download
 from segue.data.fetch.sources import SBD_NOTE, SOURCES, Archive, Source
@@ -33,7 +34,7 @@ def fetch_data(name: str, out: Path, archives: Sequence[Path] = (), mirror: str 
     `archives` are files that the user downloaded; they are checked and left as they are. `mirror` is the
     address of a folder on the web that has the archives.
     """
-    source, out = SOURCES[name], out.expanduser()
+    source, out = SOURCES[name], user_path(out)
     root = out / source.root
     local = _local_archives(source, out, archives)
     missing = _missing(source, out)
@@ -74,7 +75,7 @@ def _missing(source: Source, out: Path) -> list[Archive]:
 def _local_archives(source: Source, out: Path, files: Sequence[Path]) -> dict[Archive, Path]:
     """Archives that need no download: those in `out`, and the user's, known by size as browsers rename."""
     local = {a: out / a.name for a in source.archives if (out / a.name).is_file()}
-    for file in (file.expanduser() for file in files):
+    for file in (user_path(file) for file in files):
         if not file.is_file():
             raise UserError(f"The archive {file} {'is no file' if file.exists() else 'does not exist'}.")
         size = file.stat().st_size

@@ -43,11 +43,11 @@ class RehearsalConfig:
     new classes of the batch, which teach the network too."""
 
     weight: NonNegative = 1.0
-    """weight of their cross-entropy; 0: none are kept"""
+    """weight of the cross-entropy on kept features; 0: no features are kept"""
     per_class: Annotated[int, Field(ge=1, le=MOST_PLACES)] = 64
     """places of feature maps that are kept of each class"""
     background: Annotated[int, Field(ge=0, le=MOST_PLACES)] = 1024
-    """places of background, all of step 0"""
+    """places of feature maps that are kept of background, all from step 0"""
 
     keeps = "features"
 
