@@ -48,7 +48,7 @@ class Gallery:
 
     title: str
     note: str
-    """what the picture of the difference shows"""
+    """meaning of the picture of the difference"""
     changes: Sequence[Change]
     legend: Sequence[LegendEntry]
 
