@@ -190,6 +190,8 @@ def test_from_training_to_a_verdict_at_the_command_line(command_line, everything
     assert "bird (new)" in text and "--check FOLDER" in text
     verdict = json.loads((tmp_path / "grown-run" / "verdict.json").read_text())
     assert verdict["new"].keys() == {"bird"} and verdict["answer"] in text
+    page = tmp_path / "grown-run" / "verdict.html"
+    assert str(page) in text and page.read_text().count("data:image/png") == 4 * 3, "each held-out image"
     mask = segue.load(tmp_path / "grown").predict(data / "images" / "val" / "b0.png")
     assert mask.ids.shape == (SIDE, SIDE)
     words = ("extend", tmp_path / "model", data, "--out", tmp_path / "grown")
@@ -207,3 +209,11 @@ def test_two_extensions_into_one_folder_are_refused(command_line, model: Path, t
     assert command_line(*words)[0] in (0, 1)
     code, _, err = command_line(*words)
     assert code == 2 and "--resume" in err
+    assert command_line(*words, "--overwrite")[0] in (0, 1), "the page is the run's own file"
+
+
+def test_a_check_folder_without_known_classes_is_refused_before_training(command_line, model, tmp_path: Path):
+    data = only(tmp_path / "bird", "b", "bird")
+    words = ("extend", model, data, "--out", tmp_path / "grown", "--check", only(tmp_path / "x", "c", "fish"))
+    code, _, err = command_line(*words)
+    assert code == 2 and "fish" in err and not (tmp_path / "grown-run").exists()

@@ -27,6 +27,7 @@ def test_demo_leaves_table_page_and_pictures(tmp_path: Path, monkeypatch: pytest
     assert max(map(len, said.splitlines())) <= 80 or str(tmp_path) in said
     html = page.read_text()
     assert html.count("data:image/png") >= 12 and all(name in html for name in METHODS)
+    assert 'href="grown-run/verdict.html"' in html and (tmp_path / "grown-run" / "verdict.html").is_file()
     for name in METHODS:
         assert read_run(tmp_path / name).finished
         last = 0 if name == "joint" else 2
@@ -40,6 +41,7 @@ def test_demo_leaves_table_page_and_pictures(tmp_path: Path, monkeypatch: pytest
     jobs = []
     monkeypatch.setattr(demo_module, "run_all", lambda *arguments: jobs.extend(arguments[0]) or [])
     monkeypatch.setattr(demo_module, "results_table", lambda runs: "")
-    monkeypatch.setattr(demo_module, "write_report", lambda runs, path: path)
+    monkeypatch.setattr(demo_module, "render", lambda runs, beside: "")
+    monkeypatch.setattr(demo_module, "second_act", lambda *arguments: None)
     demo(tmp_path, [*WORDS, "train.epochs_next=1"], "cpu", console)
     assert [job.overwrite for job in jobs] == [True] * 4, "a finished demo starts anew"

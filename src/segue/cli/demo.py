@@ -1,4 +1,4 @@
-"""`segue demo`: four methods on the embedded data set."""
+"""`segue demo`: four methods on the embedded data set, then one more class without the old images."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def command(
 
     Four methods learn nine classes of generated pictures in three steps.
     The page shows scores, curves and pictures of each.
+    Then the images are deleted, and CAF's model learns a tenth class: before, after, verdict.
     """
     from segue.studies.demo import demo
 

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from segue.cli._stories import USE
 from segue.cli._tell import print_json, quote, tell, tell_next
 from segue.cli.options import Device, Json, Quiet, flag, method_names, out_option
 
 if TYPE_CHECKING:
-    from segue.deploy.verdict import Verdict
+    from segue.core.verdict import Verdict
 
 STORY, PLACE = USE, 8
 
@@ -64,41 +62,34 @@ def command(
     Exit code 0: safe to deploy; 1: look at the verdict first; 2: the command itself is wrong.
     """
     from segue.core.progress import Display
-    from segue.deploy.examine import examine
+    from segue.deploy.examine import VERDICT_PAGE, examine, labelled_images
     from segue.deploy.extend import extend, run_folder_of
     from segue.deploy.load import load
     from segue.deploy.verdict import Limits
+    from segue.report.verdict import verdict_table
 
     names = [name.strip() for name in new.split(",")] if new else []
+    old = load(model, device)
+    if check is not None:
+        labelled_images(check, old)  # said before training, not after
     display = Display(quiet=quiet or as_json)
     grown = extend(
         model, data, out, names, method, words or [], None, resume, overwrite, device, display, sure=yes
     )
-    verdict = examine(load(model, device), grown, run_folder_of(out), data, check, Limits(max_drop), display)
+    verdict = examine(old, grown, run_folder_of(out), data, check, Limits(max_drop), display)
     if as_json:
         print_json(dataclasses.asdict(verdict))
     else:
-        Console().print(_table(verdict, check is not None))
-        tell(f"Verdict: {verdict.answer}. It rests on {verdict.evidence}")
-        for reason in verdict.reasons:
-            tell(f"  {reason}")
-        tell(f"Model: {out}. Run: {run_folder_of(out)}")
+        Console().print(verdict_table(verdict))
+        _tell_verdict(verdict, out, run_folder_of(out) / VERDICT_PAGE)
         tell_next(f"report {quote(run_folder_of(out))}", "losses, scores and pictures", silent=quiet)
     if not verdict.safe:
         raise typer.Exit(1)
 
 
-def _table(verdict: Verdict, labelled: bool) -> Table:
-    what = "IoU" if labelled else "agreement with the old model"
-    table = Table(title=Text(f"Old classes: {what}; new classes: IoU"), caption="in percent")
-    table.add_column("class")
-    for head in ("before", "after", "change", "95 % interval", "lost to new", "images"):
-        table.add_column(head, justify="right")
-    for one in verdict.old:
-        interval = f"{one.low:+.1f} .. {one.high:+.1f}"
-        scores = (f"{one.before:.1f}", f"{one.after:.1f}", f"{one.after - one.before:+.1f}", interval)
-        table.add_row(Text(one.name), *scores, f"{one.lost:.1f}", str(one.images))
-    table.add_section()
-    for name, value in verdict.new.items():
-        table.add_row(Text(f"{name} (new)"), "", "-" if value is None else f"{value:.1f}")
-    return table
+def _tell_verdict(verdict: Verdict, out: Path, page: Path) -> None:
+    tell(f"Verdict: {verdict.answer}. It rests on {verdict.evidence}")
+    for reason in verdict.reasons:
+        tell(f"  {reason}")
+    tell(f"Model: {out}. Run: {page.parent}")
+    tell(f"Pictures of what changed: {page}")

@@ -1,4 +1,4 @@
-"""A grown model held against the one that it grew from: scores, agreement, and the verdict as a file."""
+"""A grown model held against the one that it grew from: scores, agreement, and the verdict in two files."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import dataclasses
 import math
 from pathlib import Path
 
+import numpy as np
+
 from segue.core import plugins
 from segue.core.errors import UserError
 from segue.core.metrics import iou
 from segue.core.progress import Display
 from segue.core.records import read_run, write_json
+from segue.core.verdict import Verdict
 from segue.data.datasets.base import SegDataset
+from segue.deploy.changes import MOST_IMAGES, MostChanged
 from segue.deploy.model import Model
-from segue.deploy.verdict import Limits, Verdict, count, judge
+from segue.deploy.verdict import Limits, count, judge
+from segue.report.verdict import Gallery, write_verdict
 
-VERDICT = "verdict.json"
+VERDICT, VERDICT_PAGE = "verdict.json", "verdict.html"
+MOST_CHANGED, OLD_PIXELS = "Images with most change", "where the models disagree and no new class is drawn"
+HELD_OUT, ALL_PIXELS = "Held-out images of new classes", "where the models disagree"
 
 
 def examine(
@@ -28,17 +35,36 @@ def examine(
     display: Display,
 ) -> Verdict:
     """Both models on labelled images of old classes, or, without any, on the held-out new images."""
-    images = _images(check if check is not None else data)
-    if check is not None and not set(images.classes.names.values()) & set(old.classes):
-        raise UserError(
-            f"{check} has none of the model's classes: its classes.txt names"
-            f" {', '.join(images.classes.names.values())}."
-        )
+    images = _images(data) if check is None else labelled_images(check, old)
+    changed = MostChanged(grown.classes, grown.colours)
     with display.bar("old and grown model", len(images)) as bar:
-        counts = count(old, grown, images, check is not None, bar.update)
+        counts = count(old, grown, images, check is not None, bar.update, changed)
     verdict = judge(old, counts, _new_scores(run_folder, len(old.classes)), check is not None, limits)
     write_json(run_folder / VERDICT, dataclasses.asdict(verdict), run_folder)
+    galleries = [changed.gallery(MOST_CHANGED, OLD_PIXELS, len(old.classes))]
+    if check is not None:
+        galleries.append(_new_images(old, grown, _images(data)))
+    write_verdict(run_folder / VERDICT_PAGE, run_folder, verdict, galleries)
     return verdict
+
+
+def _new_images(old: Model, grown: Model, images: SegDataset) -> Gallery:
+    """Held-out images of new classes: what the model has learned, where labelled images show old classes."""
+    seen = MostChanged(grown.classes, grown.colours)
+    for index in range(min(MOST_IMAGES, len(images))):
+        sample = images.read(index)
+        before, after = (model.predict(sample.image).ids for model in (old, grown))
+        seen.see(sample.key, sample.image, before, after, np.ones_like(before, dtype=bool))
+    return seen.gallery(HELD_OUT, ALL_PIXELS, len(old.classes))
+
+
+def labelled_images(check: str | Path, model: Model) -> SegDataset:
+    """The images of a check folder, which show at least one class of the model."""
+    images = _images(check)
+    names = images.classes.names.values()
+    if not set(names) & set(model.classes):
+        raise UserError(f"{check} has none of the model's classes: its classes.txt names {', '.join(names)}.")
+    return images
 
 
 def _images(folder: str | Path) -> SegDataset:

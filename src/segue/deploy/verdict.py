@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from segue.core.classes import IGNORE, ClassTable
+from segue.core.verdict import Answer, OldClass, Verdict
 from segue.data.datasets.base import SegDataset
+from segue.deploy.changes import MostChanged
 from segue.deploy.model import Model
 
-Answer = Literal["safe to deploy", "look here first", "not safe"]
 RESAMPLES = 1000
 
 
@@ -28,42 +28,6 @@ class Limits:
     """largest loss of mean IoU of old classes, or of agreement, in points"""
     min_new: float = 10.0
     """least IoU of a new class, in points"""
-
-
-@dataclass(frozen=True)
-class OldClass:
-    """An old class before and after."""
-
-    name: str
-    before: float
-    """IoU in points with a check folder; else 100, the old model being its own measure"""
-    after: float
-    """IoU in points with a check folder; else the share of its pixels that are still called so"""
-    low: float
-    high: float
-    """ends of the 95 % interval of after - before"""
-    images: int
-    """images that show the class"""
-    lost: float
-    """share of its pixels, in percent, that a new class has taken"""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The answer and what it rests on."""
-
-    answer: Answer
-    evidence: str
-    old: tuple[OldClass, ...]
-    new: dict[str, float | None]
-    """IoU of each new class on held-out new images, in points; None: no such image shows it"""
-    change: float
-    """mean of after - before over the old classes that the images show, in points"""
-    reasons: tuple[str, ...] = ()
-
-    @property
-    def safe(self) -> bool:
-        return self.answer == "safe to deploy"
 
 
 @dataclass(frozen=True)
@@ -82,7 +46,12 @@ class Counts:
 
 
 def count(
-    old: Model, grown: Model, images: SegDataset, labelled: bool, tell: Callable[[int], None] | None = None
+    old: Model,
+    grown: Model,
+    images: SegDataset,
+    labelled: bool,
+    tell: Callable[[int], None] | None = None,
+    changed: MostChanged | None = None,
 ) -> Counts:
     """Both models on every image; without labels of old classes the old model's answer is the truth.
 
@@ -97,6 +66,8 @@ def count(
         truth = table[sample.mask]
         before, after = old.predict(sample.image).ids, grown.predict(sample.image).ids
         counted = truth < known
+        if changed is not None:
+            changed.see(sample.key, sample.image, before, after, counted)
         if not labelled:
             truth = before
         truth, before, after = truth[counted], before[counted], after[counted]
@@ -142,7 +113,8 @@ def judge(
         reasons.insert(0, f"{what} falls by {-change:.1f} points, more than {limits.max_drop:g}")
     unsafe = change < -2 * limits.max_drop
     answer: Answer = "not safe" if unsafe else "look here first" if reasons else "safe to deploy"
-    return Verdict(answer, _evidence(counts, classes, labelled), classes, new, change, tuple(reasons))
+    evidence = _evidence(counts, classes, labelled)
+    return Verdict(answer, evidence, classes, new, change, labelled, tuple(reasons))
 
 
 def _old_class(name: str, counts: Counts, place: int, labelled: bool) -> OldClass | None:

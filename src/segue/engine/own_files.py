@@ -14,7 +14,7 @@ from segue.core.records import read_yaml
 LAUNCH_FILE = "launch.txt"
 """file that names the last torchrun here; kept, since a process may die after the last record is written"""
 OWN_FILE = re.compile(
-    rf"recipe\.yaml|scenario\.json|log\.jsonl|times\.jsonl|verdict\.json|{re.escape(LAUNCH_FILE)}"
+    rf"recipe\.yaml|scenario\.json|log\.jsonl|times\.jsonl|verdict\.(json|html)|{re.escape(LAUNCH_FILE)}"
     r"|checkpoints/step\d+(-\d+)?\.safetensors|(steps|memory)/\d+\.json|trajectory/\d+-\d+\.json"
     r"|samples/(index\.json|\d+/(input|truth|step\d+(-[^/]+)?)\.png)"
     r"|tensorboard/events\.out\.tfevents\.[^/]+|mlflow\.db"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -21,8 +21,8 @@ from segue.report.tables import Sheet, metrics_sheet, results_sheet
 from segue.report.trajectory import trajectory_charts
 
 
-def render(runs: Sequence[RunRecord]) -> str:
-    """The page as text."""
+def render(runs: Sequence[RunRecord], beside: Mapping[str, str] | None = None) -> str:
+    """The page as text; `beside` names other pages and where they lie from this one."""
     comparison = compare(runs)
     colours = read_colours(comparison)
     samples = read_samples(comparison, colours)
@@ -42,6 +42,7 @@ def render(runs: Sequence[RunRecord]) -> str:
         columns=shown_steps(comparison.num_steps),
         legend=_legend(comparison, colours),
         runs=[_run(run) for run in runs],
+        beside=beside or {},
     )
 
 

@@ -24,9 +24,9 @@ def render_page(template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
-def write_page(path: str | Path, page: str) -> Path:
-    """Write a page whole or not at all; returns where it lies."""
+def write_page(path: str | Path, page: str, root: Path | None = None) -> Path:
+    """Write a page whole or not at all, inside the folder `root` if one is given; returns where it lies."""
     path = Path(path)
-    with atomic_file(path) as file:
+    with atomic_file(path, root) as file:
         file.write(page.encode("utf-8", "replace"))  # a file's name may hold what is no text
     return path

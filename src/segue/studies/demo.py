@@ -1,4 +1,5 @@
-"""The demonstration: four methods on the embedded data set over three steps, then a table and a page."""
+"""The demonstration: four methods on the embedded data set over three steps, then one more class for a model
+whose images are gone; tables and two pages."""
 
 from __future__ import annotations
 
@@ -13,11 +14,17 @@ from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.engine.folder import check_folder
 from segue.engine.recipe import resolve
-from segue.report import results_table, write_report
+from segue.report import results_table
+from segue.report.html import render
+from segue.report.page import write_page
 from segue.studies.pool import Job, run_all
+from segue.studies.second_act import second_act
 
 METHODS = ("finetune", "mib", "caf", "joint")
 SPLIT = "5-2"
+EXTENDED = "caf"
+"""method whose model learns one more class in the second act"""
+BESIDE = "One more class for CAF's model without the old images: before, after, verdict"
 
 
 def demo(
@@ -42,8 +49,13 @@ def demo(
     jobs = [Job(recipe, folder / name, resume=not anew, overwrite=anew) for name, recipe in recipes.items()]
     runs = run_all(jobs, device, display)
     console.print(results_table(runs))
-    write_report(runs, page)
+    data = recipes[EXTENDED].data
+    verdict = second_act(folder, folder / EXTENDED, data, anew, device, display, console)
+    beside = {BESIDE: verdict.relative_to(folder).as_posix()} if verdict is not None else {}
+    write_page(page, render(runs, beside))
     display.say(f"{time.monotonic() - began:.0f} s in all. Pictures, curves and attention maps: {page}")
+    if verdict is not None:
+        display.say(f"Before, after and verdict of the second act: {verdict}")
     return page
 
 

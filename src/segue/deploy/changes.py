@@ -1,0 +1,109 @@
+"""The images on which a grown model differs most from the one that it grew from, as small pictures."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from segue.core.classes import Colour
+from segue.report.verdict import Change, Gallery, LegendEntry
+
+MOST_IMAGES = 10
+MAX_SIDE = 320
+"""longest side of a picture that is kept, in pixels: memory stays small whatever the images' size"""
+DIMMED = 0.45
+"""brightness of the grey image where nothing changed"""
+
+
+class _Seen(NamedTuple):
+    share: float
+    order: int
+    """negative place of the image: of two equal ones the first stays"""
+    key: str
+    what: str
+    image: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    differs: np.ndarray
+
+
+class MostChanged:
+    """Keeps the few images with the largest share of changed pixels."""
+
+    def __init__(self, classes: Sequence[str], colours: Sequence[Colour]) -> None:
+        self._classes, self._colours = tuple(classes), np.array(colours, dtype=np.uint8)
+        self._kept: list[_Seen] = []
+        self._count = 0
+
+    def see(
+        self, key: str, image: np.ndarray, before: np.ndarray, after: np.ndarray, counted: np.ndarray
+    ) -> None:
+        """Look at an image and both answers; pixels that do not count, such as new objects, may change."""
+        differs = counted & (before != after)
+        share = 100 * float(differs.sum()) / max(1, int(counted.sum()))
+        self._count += 1
+        if len(self._kept) == MOST_IMAGES and (share, -self._count) < self._kept[0][:2]:
+            return
+        what = self._most(before[differs], after[differs])
+        rows, columns = _places(image.shape[:2])
+        small = (each[rows, columns] for each in (image, before, after, differs))
+        seen = _Seen(share, -self._count, key, what, *small)
+        if len(self._kept) == MOST_IMAGES:
+            heapq.heapreplace(self._kept, seen)
+        else:
+            heapq.heappush(self._kept, seen)
+
+    def changes(self) -> list[Change]:
+        """What was kept, the largest change first."""
+        return [
+            Change(
+                seen.key,
+                seen.share,
+                seen.what,
+                Image.fromarray(seen.image),
+                Image.fromarray(self._colours[seen.before]),
+                Image.fromarray(self._colours[seen.after]),
+                self._difference(seen),
+            )
+            for seen in sorted(self._kept, reverse=True)
+        ]
+
+    def gallery(self, title: str, note: str, known: int) -> Gallery:
+        """What was kept as a part of the page; classes from channel `known` on are new."""
+        return Gallery(title, note, self.changes(), self.legend(known))
+
+    def legend(self, known: int) -> list[LegendEntry]:
+        """Background and the classes in the pictures; those from channel `known` on are new."""
+        shown = {0, *(int(one) for seen in self._kept for ids in seen[5:7] for one in np.unique(ids))}
+        return [
+            LegendEntry(self._classes[channel], tuple(self._colours[channel].tolist()), channel >= known)
+            for channel in sorted(shown)
+        ]
+
+    def _most(self, before: np.ndarray, after: np.ndarray) -> str:
+        """The most frequent change: from which class to which."""
+        if not before.size:
+            return ""
+        count = len(self._classes)
+        pair = int(np.bincount(before.astype(np.int64) * count + after, minlength=1).argmax())
+        return f"{self._classes[pair // count]} → {self._classes[pair % count]}"
+
+    def _difference(self, seen: _Seen) -> Image.Image:
+        """The grown model's answer where it is another one, over the image in dark grey."""
+        grey = (seen.image.mean(axis=2) * DIMMED).astype(np.uint8)
+        picture = np.repeat(grey[..., None], 3, axis=2)
+        picture[seen.differs] = self._colours[seen.after[seen.differs]]
+        return Image.fromarray(picture)
+
+
+def _places(size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of an image that a picture of it keeps: ids cannot be averaged."""
+    factor = min(1.0, MAX_SIDE / max(size))
+    height, width = (max(1, round(side * factor)) for side in size)
+    rows = (np.arange(height) + 0.5) * size[0] / height
+    columns = (np.arange(width) + 0.5) * size[1] / width
+    return rows.astype(np.int64)[:, None], columns.astype(np.int64)[None, :]
