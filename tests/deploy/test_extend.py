@@ -205,8 +205,9 @@ def test_from_training_to_a_verdict_at_the_command_line(command_line, everything
 
 def test_two_extensions_into_one_folder_are_refused(command_line, model: Path, tmp_path: Path):
     data = only(tmp_path / "bird", "b", "bird")
-    words = ("extend", model, data, "--out", tmp_path / "grown", "--quiet")
+    words = ("extend", model, data, "--out", tmp_path / "grown", "--quiet", "--epochs", 1)
     assert command_line(*words)[0] in (0, 1)
+    assert segue.read_run(tmp_path / "grown-run").recipe["train"]["epochs_next"] == 1
     code, _, err = command_line(*words)
     assert code == 2 and "--resume" in err
     assert command_line(*words, "--overwrite")[0] in (0, 1), "the page is the run's own file"

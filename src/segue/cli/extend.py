@@ -40,6 +40,9 @@ def command(
             "--method", metavar="METHOD", help="The model's own, or caf.", autocompletion=method_names
         ),
     ] = None,
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", metavar="N", min=1, help="Passes over the new images.")
+    ] = None,
     check: Annotated[
         str | None,
         typer.Option("--check", metavar="FOLDER", help="Labelled images of old classes, for scores alone."),
@@ -68,14 +71,13 @@ def command(
     from segue.deploy.verdict import Limits
     from segue.report.verdict import verdict_table
 
+    said = [*(words or []), *([] if epochs is None else [f"train.epochs_next={epochs}"])]
     names = [name.strip() for name in new.split(",")] if new else []
     old = load(model, device)
     if check is not None:
         labelled_images(check, old)  # said before training, not after
     display = Display(quiet=quiet or as_json)
-    grown = extend(
-        model, data, out, names, method, words or [], None, resume, overwrite, device, display, sure=yes
-    )
+    grown = extend(model, data, out, names, method, said, None, resume, overwrite, device, display, sure=yes)
     verdict = examine(old, grown, run_folder_of(out), data, check, Limits(max_drop), display)
     if as_json:
         print_json(dataclasses.asdict(verdict))
