@@ -69,7 +69,6 @@ def command(
     from segue.deploy.extend import extend, run_folder_of
     from segue.deploy.load import load
     from segue.deploy.verdict import Limits
-    from segue.report.verdict import verdict_table
 
     said = [*(words or []), *([] if epochs is None else [f"train.epochs_next={epochs}"])]
     names = [name.strip() for name in new.split(",")] if new else []
@@ -82,16 +81,18 @@ def command(
     if as_json:
         print_json(dataclasses.asdict(verdict))
     else:
-        Console().print(verdict_table(verdict))
-        _tell_verdict(verdict, out, run_folder_of(out) / VERDICT_PAGE)
-        tell_next(f"report {quote(run_folder_of(out))}", "losses, scores and pictures", silent=quiet)
+        _tell_verdict(verdict, out, run_folder_of(out) / VERDICT_PAGE, quiet)
     if not verdict.safe:
         raise typer.Exit(1)
 
 
-def _tell_verdict(verdict: Verdict, out: Path, page: Path) -> None:
+def _tell_verdict(verdict: Verdict, out: Path, page: Path, quiet: bool) -> None:
+    from segue.report.verdict import verdict_table
+
+    Console().print(verdict_table(verdict))
     tell(f"Verdict: {verdict.answer}. It rests on {verdict.evidence}")
     for reason in verdict.reasons:
         tell(f"  {reason}")
     tell(f"Model: {out}. Run: {page.parent}")
     tell(f"Pictures of what changed: {page}")
+    tell_next(f"report {quote(page.parent)}", "losses, scores and pictures", silent=quiet)

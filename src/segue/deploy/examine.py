@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from segue.core import plugins
 from segue.core.errors import UserError
 from segue.core.metrics import iou
 from segue.core.progress import Display
@@ -16,6 +15,7 @@ from segue.core.records import read_run, write_json
 from segue.core.verdict import Verdict
 from segue.data.datasets.base import SegDataset
 from segue.deploy.changes import MOST_IMAGES, MostChanged
+from segue.deploy.folder_images import folder_images
 from segue.deploy.model import Model
 from segue.deploy.verdict import Limits, count, judge
 from segue.report.verdict import Gallery, write_verdict
@@ -35,7 +35,7 @@ def examine(
     display: Display,
 ) -> Verdict:
     """Both models on labelled images of old classes, or, without any, on the held-out new images."""
-    images = _images(data) if check is None else labelled_images(check, old)
+    images = folder_images(data, "test") if check is None else labelled_images(check, old)
     changed = MostChanged(grown.classes, grown.colours)
     with display.bar("old and grown model", len(images)) as bar:
         counts = count(old, grown, images, check is not None, bar.update, changed)
@@ -43,7 +43,7 @@ def examine(
     write_json(run_folder / VERDICT, dataclasses.asdict(verdict), run_folder)
     galleries = [changed.gallery(MOST_CHANGED, OLD_PIXELS, len(old.classes))]
     if check is not None:
-        galleries.append(_new_images(old, grown, _images(data)))
+        galleries.append(_new_images(old, grown, folder_images(data, "test")))
     write_verdict(run_folder / VERDICT_PAGE, run_folder, verdict, galleries)
     return verdict
 
@@ -60,17 +60,11 @@ def _new_images(old: Model, grown: Model, images: SegDataset) -> Gallery:
 
 def labelled_images(check: str | Path, model: Model) -> SegDataset:
     """The images of a check folder, which show at least one class of the model."""
-    images = _images(check)
+    images = folder_images(check, "test")
     names = images.classes.names.values()
     if not set(names) & set(model.classes):
         raise UserError(f"{check} has none of the model's classes: its classes.txt names {', '.join(names)}.")
     return images
-
-
-def _images(folder: str | Path) -> SegDataset:
-    """The test images of a folder."""
-    kind = plugins.find("dataset", "folder")
-    return kind(kind.Config(root=str(folder)), "test")
 
 
 def _new_scores(run_folder: Path, known: int) -> dict[str, float | None]:

@@ -13,13 +13,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from segue.core import plugins
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.overrides import merge, parse_overrides
 from segue.core.progress import Display
-from segue.data.datasets.base import SegDataset
+from segue.deploy.folder_images import folder_images
 from segue.deploy.load import load, load_run
 from segue.deploy.model import Model
 from segue.engine.checkpoint import tensor_digest
@@ -87,7 +86,7 @@ def run_folder_of(out: Path) -> Path:
 
 def new_classes(model: Model, data: str | Path, narrowed: Sequence[str], sure: bool) -> tuple[str, ...]:
     """The classes of a folder that a model does not know, in the folder's order."""
-    table = open_folder_set(data).classes
+    table = folder_images(data, "train").classes
     known, names = set(model.classes), tuple(table.names.values())
     for name in narrowed:
         if name in known:
@@ -113,11 +112,6 @@ def _alike(name: str, known: Sequence[str]) -> str | None:
         if same or difflib.SequenceMatcher(None, name.casefold(), other.casefold()).ratio() >= ALIKE:
             return other
     return None
-
-
-def open_folder_set(data: str | Path) -> SegDataset:
-    kind = plugins.find("dataset", "folder")
-    return kind(kind.Config(root=str(data)), "train")
 
 
 def recipe_of(
