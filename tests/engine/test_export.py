@@ -143,7 +143,7 @@ def test_run_that_cannot_be_exported_is_refused(harm, words, message, finished, 
     assert not (tmp_path / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "model.pt"])
+@pytest.mark.parametrize("name", ["model.onxn", "model.pth", "model.safetensor"])
 def test_file_is_what_its_ending_says_or_is_refused(name, finished, tmp_path, command):
     outcome = command("export", finished("mib"), tmp_path / name)
     assert outcome.code == 2 and ".safetensors" in outcome.err and not (tmp_path / name).exists()

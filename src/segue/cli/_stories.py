@@ -18,7 +18,7 @@ COMMANDS = {
         "segue train caf --on folder --split cat,dog/bird data.root=FOLDER": "",
         "segue extend MODEL DATA --out GROWN": "new classes, without the old images",
         "segue report RUN": "scores and pictures of a run as one page",
-        "segue export RUN MODEL": "the trained model as a folder or a file",
+        "segue export RUN model.onnx": "the model for other programs, or as a folder",
     },
     STUDY: {
         "segue compare --on scenes --split 5-2 --methods mib,caf --seeds 3": "",

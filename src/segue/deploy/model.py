@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from segue.core.classes import Colour
-from segue.core.errors import UserError
 from segue.core.palette import BACKGROUND, distinct_colours
+from segue.deploy.export.endings import GRAPHS, WEIGHTS, ending_of
 from segue.deploy.history import History
 from segue.deploy.model_file import Header, save_model
 from segue.deploy.model_folder import save_folder
@@ -25,12 +26,12 @@ from segue.losses import upsample
 from segue.losses.pseudo import most_likely
 from segue.models.segmenter import Segmenter
 
-FILE = ".safetensors"
-"""ending of a model that is written as one file; other names are those of model folders"""
-NOT_WRITTEN = frozenset(
-    {".onnx", ".pt", ".pt2", ".pth", ".ckpt", ".bin", ".h5", ".tflite", ".engine", ".xml"}
-)
-"""endings of files that others read and that are not written: no folder should have such a name"""
+if TYPE_CHECKING:
+    from segue.deploy.export.module import InputKind
+    from segue.deploy.export.outputs import Outputs
+    from segue.deploy.export.smaller import Smaller
+    from segue.deploy.export.write import Report
+
 MOST_COLOURS = 200
 """number of colours that can be told apart; more classes share them"""
 
@@ -123,27 +124,35 @@ class Model:
             >>> import segue
             >>> segue.load("runs/first").save("model")
         """
-        check_export(path)
-        if Path(path).suffix.lower() == FILE:
+        if ending_of(path, (WEIGHTS,)) == WEIGHTS:
             save_model(self.network, self.classes, path, self.images, self.colours)
             return
         header = Header(self.network.spec(), self.classes, self.images, self.colours)
         save_folder(Path(path), self.network, header, self.history)
 
-    def export(self, path: str | Path) -> None:
-        """Write the model in the format that the name of `path` asks for.
+    def export(
+        self,
+        path: str | Path,
+        outputs: Outputs = "all",
+        input: InputKind = "uint8",
+        smaller: Smaller | None = None,
+        images: str | Path | None = None,
+    ) -> Report | None:
+        """Write the model for other programs: .onnx, .pt (TorchScript), .pt2 (torch.export); or as `save`.
+
+        The file takes `image`, 0..255, batch x 3 x height x width, of any size, and gives `logits` and `mask`
+        at that size. It is compared with the model before it is kept. docs/export.md has the choices.
 
         Examples:
             >>> import segue
-            >>> segue.load("runs/first").export("model.onnx")
-            Traceback (most recent call last):
-            ...
-            segue.core.errors.UserError: model.onnx: a model is a folder or a .safetensors file, not .onnx.
+            >>> report = segue.load("runs/first").export("model.pt")
+            >>> report.difference.changed  # share of pixels
+            0.0
         """
+        from segue.deploy.export.write import Wanted, check_export, export_graph  # it imports this file
+
+        wanted = Wanted(outputs, input, smaller, images)
+        if check_export(path, wanted) in GRAPHS:
+            return export_graph(self, path, wanted)
         self.save(path)
-
-
-def check_export(path: str | Path) -> None:
-    """Whether a model can be written to a place of this name: known before the model is loaded."""
-    if (ending := Path(path).suffix.lower()) in NOT_WRITTEN:
-        raise UserError(f"{path}: a model is a folder or a {FILE} file, not {ending}.")
+        return None

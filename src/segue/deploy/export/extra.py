@@ -13,4 +13,6 @@ def onnx_package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UserError(f"ONNX files need the package {name.split('.')[0]}: pip install 'segue[onnx]'.") from error
+        raise UserError(
+            f"ONNX files need the package {name.split('.')[0]}: pip install 'segue[onnx]'."
+        ) from error

@@ -86,6 +86,7 @@ def _by_dynamo(module: ImageToLogits, image: Tensor) -> Any:
         external_data=False,
         verbose=False,
     )
+    assert program is not None  # there is no file to write to
     return program.model_proto
 
 
@@ -96,7 +97,7 @@ def _by_tracing(module: ImageToLogits, image: Tensor) -> bytes:
     torch.onnx.export(
         module,
         (image,),
-        file,
+        file,  # type: ignore[arg-type]  # it takes files that are open, too
         input_names=[IMAGE],
         output_names=list(module.names),
         dynamic_axes={name: axes[name] for name in (IMAGE, *module.names)},

@@ -1,0 +1,270 @@
+"""Files for other programs: they say what the model says, at any size, with names; or they are not written."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import math
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import segue
+from segue.core.config import ModelConfig
+from segue.core.scenario import Step
+from segue.deploy.export import formats, verify, write
+from segue.deploy.export.endings import ending_of
+from segue.deploy.export.module import ImageToLogits
+from segue.deploy.model import Model
+from segue.deploy.onnx_model import OnnxModel, load_onnx
+from segue.deploy.predictor import open_predictor
+from segue.deploy.prepare import Preparation
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxscript")
+pytest.importorskip("onnxruntime")
+
+CLASSES = ("background", "a cat", "dög")
+ABOUT = Preparation(size=40, bits=12)
+
+
+def tiny(seed: int = 0) -> segue.Segmenter:
+    torch.manual_seed(seed)
+    network = segue.Segmenter(ModelConfig(backbone="tiny", head="tiny", output_stride=8))
+    network.grow(Step(index=0, new=(1,)), balanced=False)
+    network.grow(Step(index=1, new=(2,), old=(1,)), balanced=False)
+    with torch.no_grad():  # a random classifier prefers one class everywhere
+        for part in network.classifier.parts:
+            part.weight *= 20
+    return network.eval()
+
+
+def model_of(network: nn.Module) -> Model:
+    return Model(network, CLASSES, ABOUT, colours=((0, 0, 0), (250, 0, 0), (0, 0, 250)))
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return model_of(tiny())
+
+
+@pytest.fixture(scope="module")
+def written(model: Model, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, write.Report]:
+    path = tmp_path_factory.mktemp("export") / "model.onnx"
+    report = model.export(path)
+    assert report is not None
+    return path, report
+
+
+def photo(height: int = 50, width: int = 71, seed: int = 3) -> np.ndarray:
+    return np.ascontiguousarray(verify.picture((1, 3, height, width), seed)[0].transpose(1, 2, 0))
+
+
+def reference(model: Model, images: np.ndarray) -> np.ndarray:
+    return verify._reference(model.network, images)
+
+
+def clear(logits_BKHW: np.ndarray) -> np.ndarray:
+    """Pixels whose class no rounding can change."""
+    second, first = np.sort(logits_BKHW, axis=1)[:, -2:].swapaxes(0, 1)
+    return first - second > 1e-3
+
+
+def test_onnx_is_one_verified_file_for_any_size(written, model):
+    path, report = written
+    assert [each.name for each in path.parent.iterdir()] == ["model.onnx"]
+    assert report.size == path.stat().st_size and report.remark == "" and report.cost is None
+    assert report.difference.changed <= 0.001 and report.difference.largest < 1e-3
+    session = verify.open_session(path.read_bytes(), "cpu")
+    assert [(each.name, each.type) for each in session.get_inputs()] == [("image", "tensor(uint8)")]
+    assert session.get_inputs()[0].shape == ["batch", 3, "height", "width"]
+    assert [each.name for each in session.get_outputs()] == ["logits", "mask", "map"]
+    for shape in ((1, 3, 33, 51), (3, 3, 64, 40), (1, 3, 1, 9)):
+        images = verify.picture(shape, 5)
+        expected = reference(model, images)
+        logits, mask, map_BKhw = session.run(None, {"image": images})
+        assert logits.shape == expected.shape and np.allclose(logits, expected, atol=1e-3)
+        assert mask.dtype == np.uint8 and mask.shape == (shape[0], *shape[2:])
+        sure = clear(expected)
+        assert np.array_equal(mask[sure], expected.argmax(1)[sure])
+        assert map_BKhw.shape == (shape[0], 3, math.ceil(shape[2] / 8), math.ceil(shape[3] / 8))
+
+
+def test_names_stand_where_readers_look_for_them(written):
+    found = {each.key: each.value for each in onnx.load(written[0]).metadata_props}
+    assert ast.literal_eval(found["names"]) == dict(enumerate(CLASSES))
+    assert json.loads(found["class_names"]) == {"0": "background", "1": "a cat", "2": "dög"}
+    assert found["model_info labels"] == "background a_cat dög"
+    assert json.loads(found["model_info label_info"])["label_names"] == list(CLASSES)
+    assert found["model_info mean_values"].split() == ["0.0"] * 3
+    assert found["model_info scale_values"].split() == ["1.0"] * 3
+    assert found["model_info model_type"] == "Segmentation" and json.loads(found["model_type"]) == "Segmentor"
+    assert found["stride"] == "8" and found["version"] == segue.__version__
+    assert {"task", "license", "date", "colors", "author"} <= set(found)
+
+
+def test_onnx_predicts_what_the_model_predicts(written, model):
+    path, _ = written
+    ours = load_onnx(path)
+    assert (ours.classes, ours.colours, ours.images) == (model.classes, model.colours, model.images)
+    assert ours.digest.startswith("blake2b:") and ours.digest == open_predictor(path).digest
+    for size in ((50, 71), (40, 40), (19, 30)):
+        pixels = photo(*size)
+        found, expected = (each.predict(pixels, probabilities=True) for each in (ours, model))
+        # PIL and torchvision may round an intensity differently when they resize
+        assert np.abs(found.probabilities - expected.probabilities).max() < 0.05
+        assert (found.ids == expected.ids).mean() > 0.99 and found.ids.dtype == expected.ids.dtype
+        assert (found.classes, found.colours) == (expected.classes, expected.colours)
+    (answer,) = ours.answers([photo()])
+    assert np.array_equal(answer.ids, ours.predict(photo()).ids) and answer.confidence.shape == (50, 71)
+    pair = np.stack([photo(33, 41, 1), photo(33, 41, 2)])
+    assert np.allclose(ours.probabilities(pair), model.probabilities(pair), atol=1e-4)
+
+
+def test_onnx_needs_no_torch(written, tmp_path):
+    Image.fromarray(photo()).save(tmp_path / "photo.png")
+    code = (
+        "import sys; from segue.deploy.predictor import open_predictor;"
+        f"mask = open_predictor({str(written[0])!r}).predict({str(tmp_path / 'photo.png')!r});"
+        "mask.save(sys.argv[1]); print(mask.ids.shape, {'torch', 'torchvision', 'onnx'} & set(sys.modules))"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "mask.png")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "(50, 71) set()" and (tmp_path / "mask.png").is_file(), done.stderr
+
+
+@pytest.mark.parametrize(("ending", "kind"), [(".pt", "float32"), (".pt", "uint8"), (".pt2", "uint8")])
+def test_files_of_torch_are_verified_too(ending, kind, model, tmp_path):
+    path = tmp_path / f"model{ending}"
+    report = model.export(path, input=kind)
+    assert report.difference.changed <= 0.001 and [each.name for each in tmp_path.iterdir()] == [path.name]
+    images = verify.picture((3, 3, 47, 90), 1)
+    outputs = verify.runner(path.read_bytes(), ending, ("logits", "mask", "map"))(images.astype(kind))
+    assert np.allclose(outputs["logits"], reference(model, images), atol=1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        extra = {formats.ABOUT: ""}
+        content = io.BytesIO(path.read_bytes())
+        if ending == ".pt":
+            torch.jit.load(content, _extra_files=extra)
+        else:
+            torch.export.load(content, extra_files=extra)
+    assert json.loads(extra[formats.ABOUT])["names"] == str(dict(enumerate(CLASSES)))
+
+
+def test_older_exporter_stands_in_and_one_output_can_be_asked_for(model, tmp_path, monkeypatch):
+    def broken(*_: object) -> None:
+        raise RuntimeError("it does not know this layer\nand more")
+
+    monkeypatch.setattr(formats, "_by_dynamo", broken)
+    report = model.export(tmp_path / "model.onnx", outputs="logits", input="float32")
+    assert "older exporter" in report.remark and "it does not know this layer" in report.lines()[-1]
+    ours = load_onnx(tmp_path / "model.onnx")
+    assert [each.name for each in ours.session.get_outputs()] == ["logits"]
+    assert ours.session.get_inputs()[0].type == "tensor(float)"
+    assert (ours.predict(photo()).ids == model.predict(photo()).ids).mean() > 0.95
+    masks = model.export(tmp_path / "mask.onnx", outputs="mask")
+    assert math.isnan(masks.difference.largest) and masks.difference.changed <= 0.001
+    with pytest.raises(segue.UserError, match="masks alone"):
+        load_onnx(tmp_path / "mask.onnx")
+
+
+class Foreign(nn.Module):
+    """Somebody else's network: logits as a tensor, at the image's size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 3, 1))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.layers(images.float() / 255)
+
+
+def test_any_network_that_gives_logits_can_be_exported(tmp_path):
+    torch.manual_seed(0)
+    report = model_of(Foreign()).export(tmp_path / "model.pt")
+    assert report.difference.changed == 0
+    about = ImageToLogits(Foreign(), 300)(torch.zeros(1, 3, 5, 4))
+    assert about[1].dtype == torch.int32, "a byte has no room for 300 classes"
+
+
+@pytest.mark.parametrize("ending", [".pt", ".onnx"])
+def test_file_that_differs_is_not_left_behind(ending, model, tmp_path, monkeypatch):
+    path = tmp_path / f"model{ending}"
+    path.write_bytes(b"the file of before")
+    other = ImageToLogits(tiny(seed=1), len(CLASSES)).eval()
+    monkeypatch.setattr(write, "ImageToLogits", lambda *_: other)
+    monkeypatch.setattr(formats, "_by_dynamo", None)  # the older exporter is quicker
+    with pytest.raises(segue.UserError, match=r"is not written: .* % of the pixels"):
+        model.export(path)
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"the file of before"]
+
+
+def test_ending_decides():
+    assert [ending_of(name) for name in ("a.ONNX", "a.pt2", "b/model", "model.v2", "voc-15.5")] == [
+        *(".onnx", ".pt2", "", "", ""),
+    ]
+    for name, meant in (("a.onxn", ".onnx"), ("a.pth", ".pt"), ("a.safetensor", ".safetensors")):
+        with pytest.raises(segue.UserError, match=rf"Did you mean \{meant}\?"):
+            ending_of(name)
+    with pytest.raises(segue.UserError, match=r"not \.tflite"):
+        ending_of("a.tflite")
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "message"),
+    [
+        ("a.onnx", {"smaller": "int8"}, r"--images FOLDER"),
+        ("a.pt", {"smaller": "half"}, r"ONNX files.*not \.pt"),
+        ("a.onnx", {"images": "photos"}, "--int8 or --half"),
+        ("a.onnx", {"smaller": "half", "outputs": "mask"}, "--output mask"),
+        ("a.safetensors", {"outputs": "mask"}, "weights as they are"),
+        ("folder", {"smaller": "half"}, "weights as they are"),
+        ("a.onnx", {"smaller": "int8", "images": "nowhere"}, "There is no folder nowhere"),
+        ("a.onxn", {}, r"Did you mean \.onnx"),
+        ("file/a.onnx", {}, "Cannot write"),
+    ],
+)
+def test_what_cannot_be_written_is_known_before_the_work(name, choices, message, model, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setattr(write, "encode", None)
+    with pytest.raises(segue.UserError, match=message):
+        model.export(tmp_path / name, **choices)
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_missing_extra_is_named_with_the_command(model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    for use in (lambda: model.export(tmp_path / "a.onnx"), lambda: OnnxModel(b"")):
+        with pytest.raises(segue.UserError, match=r"onnxruntime: pip install 'segue\[onnx\]'"):
+            use()
+
+
+def test_onnx_of_others_is_refused(written, tmp_path):
+    model = onnx.load(written[0])
+    del model.metadata_props[:]
+    (tmp_path / "other.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "text.onnx").write_text("no graph")
+    onnx.helper.set_model_props(model, {"segue": '{"format": "segue-graph-9"}'})
+    (tmp_path / "newer.onnx").write_bytes(model.SerializeToString())
+    onnx.helper.set_model_props(model, {"segue": "[1"})
+    (tmp_path / "broken.onnx").write_bytes(model.SerializeToString())
+    for name, message in (
+        ("other", "was not written by 'segue export'"),
+        ("text", "is not an ONNX file"),
+        ("newer", "pip install --upgrade segue"),
+        ("broken", "nothing readable"),
+        ("nowhere", "Cannot read"),
+    ):
+        with pytest.raises(segue.UserError, match=message):
+            load_onnx(tmp_path / f"{name}.onnx")
+    with pytest.raises(segue.UserError, match="not on 'mps'"):
+        load_onnx(written[0], device="mps")
