@@ -1,4 +1,4 @@
-"""Files for other programs: they say what the model says, at any size, with names; or they are not written."""
+"""Files for other programs: they say what the model says, at any size, or are not written."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from own_folder import write_folder
 from PIL import Image
 from torch import nn
 
@@ -23,6 +24,7 @@ from segue.core.scenario import Step
 from segue.deploy.export import formats, verify, write
 from segue.deploy.export.endings import ending_of
 from segue.deploy.export.module import ImageToLogits
+from segue.deploy.export.samples import read_samples
 from segue.deploy.model import Model
 from segue.deploy.onnx_model import OnnxModel, load_onnx
 from segue.deploy.predictor import open_predictor
@@ -196,6 +198,32 @@ def test_any_network_that_gives_logits_can_be_exported(tmp_path):
     assert about[1].dtype == torch.int32, "a byte has no room for 300 classes"
 
 
+@pytest.mark.parametrize("resize", ["aligned", "nearest"])
+def test_network_says_how_its_logits_are_resized(resize, tmp_path):
+    network = tiny()
+    network.resize = resize
+    images = torch.from_numpy(verify.picture((1, 3, 21, 40), 0))
+    module = ImageToLogits(network, len(CLASSES))
+    logits, mask = module(images)
+    usual = ImageToLogits(tiny(), len(CLASSES))(images)[0]
+    assert module.names == ("logits", "mask") and not torch.allclose(logits, usual)
+    corner = network(images).logits[..., 0, 0]
+    assert torch.allclose(logits[..., 0, 0], corner, atol=1e-3) and torch.equal(mask, logits.argmax(1))
+    assert model_of(network).export(tmp_path / "model.pt").difference.changed <= 0.001
+
+
+def test_file_that_takes_one_size_is_refused(tmp_path, monkeypatch):
+    def fixed(module: nn.Module, image: torch.Tensor, *_: object) -> tuple[bytes, str]:
+        program = torch.export.export(module, (image,))  # no side is dynamic
+        torch.export.save(program, file := io.BytesIO())
+        return file.getvalue(), ""
+
+    monkeypatch.setattr(write, "encode", fixed)
+    with pytest.raises(segue.UserError, match="fails with images of 1 x 192 x 256"):
+        model_of(Foreign()).export(tmp_path / "model.pt2")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("ending", [".pt", ".onnx"])
 def test_file_that_differs_is_not_left_behind(ending, model, tmp_path, monkeypatch):
     path = tmp_path / f"model{ending}"
@@ -233,12 +261,61 @@ def test_ending_decides():
         ("file/a.onnx", {}, "Cannot write"),
     ],
 )
-def test_what_cannot_be_written_is_known_before_the_work(name, choices, message, model, tmp_path, monkeypatch):
+def test_what_cannot_be_written_is_known_at_once(name, choices, message, model, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setattr(write, "encode", None)
     with pytest.raises(segue.UserError, match=message):
         model.export(tmp_path / name, **choices)
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.fixture
+def labelled(tmp_path) -> Path:
+    pictures = {f"{index}": (0, 1 + index % 2) for index in range(8)}
+    folder = write_folder(tmp_path / "data", pictures, "0 background\n1 a cat\n2 dög\n")
+    (folder / "train.txt").write_text("0\n1\n2\n3\n4\n")
+    (folder / "val.txt").write_text("5\n6\n7\n")
+    return folder
+
+
+def test_int8_is_measured_on_labelled_images(model, written, labelled, tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "encode", lambda *_: (written[0].read_bytes(), ""))
+    report = model.export(tmp_path / "small.onnx", smaller="int8", images=labelled)
+    cost = report.cost
+    assert cost.size < 0.6 and report.size == (tmp_path / "small.onnx").stat().st_size
+    assert 0.8 < cost.agreement <= 1 and cost.speed > 0 and "3 test images" in cost.what
+    assert all(0 <= score <= 1 for score in cost.miou) and "mIoU" in report.lines()[-1]
+    kinds = {node.op_type for node in onnx.load(tmp_path / "small.onnx").graph.node}
+    assert {"QuantizeLinear", "DequantizeLinear", "Conv"} <= kinds
+    small = load_onnx(tmp_path / "small.onnx")
+    assert small.classes == CLASSES and small.images == ABOUT
+    samples = read_samples(labelled, CLASSES, 16)
+    truth, before = samples.truth[0], load_onnx(written[0]).predict(samples.measure[0]).ids
+    assert set(np.unique(truth)) <= {0, 1, 2} and truth.shape == before.shape
+
+
+def test_half_and_bare_images(model, written, labelled, tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "encode", lambda *_: (written[0].read_bytes(), ""))
+    report = model.export(tmp_path / "half.onnx", smaller="half")
+    assert report.cost.miou is None and report.cost.agreement > 0.99 and "generated" in report.cost.what
+    assert 0.4 < report.cost.size < 0.7
+    assert load_onnx(tmp_path / "half.onnx").session.get_outputs()[0].type == "tensor(float)"
+    bare = read_samples(labelled / "images", CLASSES, 16)
+    assert (len(bare.calibrate), len(bare.measure), bare.truth) == (4, 4, None)
+    (labelled / "images" / "zero.png").write_bytes(b"")  # no image: the others will do
+    assert len(read_samples(labelled / "images", CLASSES, 16).calibrate) == 4
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(segue.UserError, match="no image that can be read"):
+        read_samples(tmp_path / "empty", CLASSES, 16)
+
+
+def test_numbers_beyond_sixteen_bit_are_refused(tmp_path):
+    network = Foreign()
+    with torch.no_grad():
+        network.layers[0].weight *= 1e6
+    with pytest.raises(segue.UserError, match="leave the range of half"):
+        model_of(network).export(tmp_path / "half.onnx", smaller="half")
+    assert not list(tmp_path.iterdir())
 
 
 def test_missing_extra_is_named_with_the_command(model, tmp_path, monkeypatch):

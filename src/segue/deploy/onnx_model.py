@@ -15,7 +15,7 @@ import numpy as np
 from segue.core.classes import Colour
 from segue.core.errors import UserError
 from segue.core.ordinary import read_ordinary, user_path
-from segue.deploy.export.extra import onnx_package
+from segue.deploy.export.extra import onnx_package, reason_of
 from segue.deploy.export.metadata import read_about
 from segue.deploy.export.outputs import IMAGE, LOGITS, MAP
 from segue.deploy.prediction import Prediction
@@ -103,5 +103,4 @@ def open_session(content: bytes, device: str = "auto", name: str = "The file", t
     try:
         return runtime.InferenceSession(content, options, providers=providers)
     except Exception as error:  # onnxruntime has a class of its own for each kind of damage
-        reason = str(error).splitlines()[0][:300]
-        raise UserError(f"{name} is not an ONNX file that onnxruntime can run: {reason}") from error
+        raise UserError(f"{name} is not an ONNX file that onnxruntime can run: {reason_of(error)}") from error

@@ -1,4 +1,4 @@
-"""Packages of the extra `onnx`, which not everybody has."""
+"""Other people's packages: those of the extra `onnx`, which not everybody has, and what they say."""
 
 from __future__ import annotations
 
@@ -16,3 +16,9 @@ def onnx_package(name: str) -> Any:
         raise UserError(
             f"ONNX files need the package {name.split('.')[0]}: pip install 'segue[onnx]'."
         ) from error
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of what a library says, which may say a page."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]

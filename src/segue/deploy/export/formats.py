@@ -16,7 +16,7 @@ from torch import Tensor
 
 from segue.core.errors import UserError
 from segue.deploy.export.endings import ONNX, TORCHSCRIPT
-from segue.deploy.export.extra import onnx_package
+from segue.deploy.export.extra import onnx_package, reason_of
 from segue.deploy.export.module import ImageToLogits
 from segue.deploy.export.outputs import IMAGE, LOGITS, MAP, MASK
 
@@ -50,7 +50,7 @@ def _torch_export(module: ImageToLogits, image: Tensor, about: Mapping[str, str]
     try:
         program = torch.export.export(module, (image,), dynamic_shapes=_dynamic())
     except Exception as error:  # torch has no list of what it raises for networks that it cannot follow
-        raise UserError(f"torch.export cannot follow this network: {_reason(error)}") from error
+        raise UserError(f"torch.export cannot follow this network: {reason_of(error)}") from error
     torch.export.save(program, file, extra_files={ABOUT: json.dumps(about)})
     return file.getvalue()
 
@@ -62,11 +62,11 @@ def _onnx(module: ImageToLogits, image: Tensor, about: Mapping[str, str]) -> tup
     try:
         model = _by_dynamo(module, image)
     except Exception as error:  # whatever torch may raise: the older exporter follows other networks
-        remark = f"torch's older exporter wrote the file; the newer one failed: {_reason(error)}"
+        remark = f"torch's older exporter wrote the file; the newer one failed: {reason_of(error)}"
         try:
             model = onnx.load_from_string(_by_tracing(module, image))
         except Exception as second:
-            raise UserError(f"torch cannot write this network as ONNX: {_reason(second)}") from second
+            raise UserError(f"torch cannot write this network as ONNX: {reason_of(second)}") from second
     _name_axes(model)
     onnx.helper.set_model_props(model, dict(about))
     if (size := model.ByteSize()) > MOST_BYTES:
@@ -134,8 +134,3 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def _reason(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:300]

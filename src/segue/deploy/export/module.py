@@ -5,6 +5,7 @@ Shapes: B batch, H x W pixels, h x w maps at the network's stride, K channels (b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 from segue.deploy.export.outputs import LOGITS, MAP, MASK, Outputs, output_names
 from segue.models.plain import plain_copy
 
+BILINEAR, ALIGNED, NEAREST = "bilinear", "aligned", "nearest"
+"""ways to bring logits to the size of the image; aligned: bilinear, the corners of both at one place"""
 InputKind = Literal["uint8", "float32"]
 EXAMPLE = (2, 3, 193, 257)
 """shape of the image that the graph is traced with: a batch and sides that no stride divides"""
@@ -26,13 +29,15 @@ class ImageToLogits(nn.Module):
         """`network` gives logits, or an object that has them as `logits`; it is copied."""
         super().__init__()
         self.network = plain_copy(network)
-        self.names = output_names(outputs)
+        self.resize = resize_of(network)
+        # the map is for those who bring it to another size themselves, as Segue does: bilinear
+        names = output_names(outputs)
+        self.names = names if self.resize == BILINEAR else tuple(name for name in names if name != MAP)
         self.mask_type = torch.uint8 if channels <= 256 else torch.int32
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         map_BKhw = logits_of(self.network, image)
-        size = image.shape[-2:]
-        logits_BKHW = F.interpolate(map_BKhw, size=size, mode="bilinear", align_corners=False)
+        logits_BKHW = at_size(map_BKhw, image.shape[-2:], self.resize)
         found = {LOGITS: logits_BKHW, MAP: map_BKhw}
         if MASK in self.names:
             found[MASK] = logits_BKHW.argmax(1).to(self.mask_type)
@@ -43,6 +48,18 @@ def logits_of(network: nn.Module, image: Tensor) -> Tensor:
     """The logits of a network of any kind, at its own stride."""
     found = network(image)
     return found if isinstance(found, Tensor) else found.logits
+
+
+def resize_of(network: nn.Module) -> str:
+    """How a network means its logits to be brought to the size of the image; most do not say."""
+    return getattr(network, "resize", BILINEAR)
+
+
+def at_size(map_BKhw: Tensor, size: Sequence[int], resize: str) -> Tensor:
+    """Logits at the size of the image; always the same operation, whatever the sizes are."""
+    if resize == NEAREST:
+        return F.interpolate(map_BKhw, size=size, mode="nearest")
+    return F.interpolate(map_BKhw, size=size, mode="bilinear", align_corners=resize == ALIGNED)
 
 
 def stride_of(network: nn.Module, size: int = 256) -> int:

@@ -14,11 +14,11 @@ from torch import nn
 
 from segue.core.errors import UserError
 from segue.deploy.export.endings import ONNX, TORCHSCRIPT
-from segue.deploy.export.module import InputKind, logits_of
+from segue.deploy.export.extra import reason_of
+from segue.deploy.export.module import InputKind, at_size, logits_of, resize_of
 from segue.deploy.export.outputs import IMAGE, LOGITS, MASK
 from segue.deploy.export.pictures import SHAPES, picture
 from segue.deploy.onnx_model import open_session
-from segue.losses import upsample
 
 MOST_CHANGED = 0.001
 """largest share of pixels whose class may change"""
@@ -42,7 +42,11 @@ def compare(network: nn.Module, run: Run, kind: InputKind) -> Difference:
     for place, shape in enumerate(SHAPES):
         images = picture(shape, place)
         expected = _reference(network, images)
-        found = run(images.astype(kind))
+        try:
+            found = run(images.astype(kind))
+        except Exception as error:  # each runtime has its own
+            size = f"{shape[0]} x {shape[2]} x {shape[3]}"
+            raise UserError(f"The file fails with images of {size}: {reason_of(error)}") from error
         ids = found[MASK] if MASK in found else found[LOGITS].argmax(1)
         if LOGITS in found:
             largest.append(float(np.abs(found[LOGITS] - expected).max()))
@@ -86,4 +90,4 @@ def runner(content: bytes, ending: str, names: tuple[str, ...]) -> Run:
 def _reference(network: nn.Module, images: np.ndarray) -> np.ndarray:
     device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
     logits = logits_of(network.eval(), torch.from_numpy(images).to(device))
-    return upsample(logits, images.shape[-2:]).cpu().numpy()
+    return at_size(logits, images.shape[-2:], resize_of(network)).cpu().numpy()
