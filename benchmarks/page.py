@@ -202,8 +202,8 @@ def _export(record: Record) -> list[str]:
         "",
         "ONNX files against the model: logits and classes in float32 at two sizes and batch 2, then",
         "milliseconds per image (256 px, ResNet-101 512, EfficientNet-Lite0 128) on one thread, with",
-        "normalisation, upsampling and mask. The models of the methods are trained briefly on scenes 4-2. The",
-        "last two networks have random weights: their agreement in 8 bit says nothing of a trained one.",
+        "normalisation, upsampling and mask. Models of methods are trained briefly on scenes 4-2. The two",
+        "large networks have random weights: their agreement in 8 bit says nothing of a trained one.",
         "",
         *_table(head, rows),
     ]
