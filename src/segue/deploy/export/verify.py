@@ -23,6 +23,8 @@ from segue.deploy.onnx_model import open_session
 MOST_CHANGED = 0.001
 """largest share of pixels whose class may change"""
 
+OTHER = "Another ending may do (.onnx, .pt, .pt2): each is made in its own way."
+
 Run = Callable[[np.ndarray], Mapping[str, np.ndarray]]
 
 
@@ -46,7 +48,9 @@ def compare(network: nn.Module, run: Run, kind: InputKind) -> Difference:
             found = run(images.astype(kind))
         except Exception as error:  # each runtime has its own
             size = f"{shape[0]} x {shape[2]} x {shape[3]}"
-            raise UserError(f"The file fails with images of {size}: {reason_of(error)}") from error
+            raise UserError(
+                f"The file would fail with images of {size}, and is not written: {reason_of(error)}. {OTHER}"
+            ) from error
         ids = found[MASK] if MASK in found else found[LOGITS].argmax(1)
         if LOGITS in found:
             largest.append(float(np.abs(found[LOGITS] - expected).max()))
@@ -61,7 +65,7 @@ def refuse_changed(difference: Difference, name: str) -> None:
         raise UserError(
             f"{name} is not written: {100 * difference.changed:.2f} % of the pixels would have another class"
             f" than the model gives them ({100 * MOST_CHANGED:g} % may; largest difference of a logit:"
-            f" {difference.largest:.2g}). Another ending may do: each is made in its own way."
+            f" {difference.largest:.2g}). {OTHER}"
         )
 
 
