@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from segue.core.errors import UserError
+from segue.data.image_files import BadFile
 from segue.deploy.predictor import Answer, Predictor, answer_from, resized_rows
 from segue.deploy.prepare import MOST_PIXELS, resize_pixels
 
@@ -55,8 +56,9 @@ class Views:
         seen = predictor.images.resized(pixels)
         largest = max(self.scales) ** 2 * seen.shape[0] * seen.shape[1]
         if largest > SCALES[1] * MOST_PIXELS:
-            raise UserError(
+            raise BadFile(
+                "wrong size",
                 f"An image of {pixels.shape[1]} x {pixels.shape[0]} pixels is too large for scale"
-                f" {max(self.scales):g}: choose smaller scales, or tiles (--tile 512)."
+                f" {max(self.scales):g}: choose smaller scales, or tiles (--tile 512).",
             )
         return answer_from(self.probabilities(predictor, seen[None])[0], (pixels.shape[0], pixels.shape[1]))
