@@ -74,6 +74,7 @@ class Folder:
         root.mkdir(parents=True, exist_ok=True)
         self._done = self._read_journal() if there else {}
         self._journal = append_file(root / JOURNAL, root)
+        self._journal.write(b"\n" if there else b"")  # the last line may be an unfinished one
 
     def __enter__(self) -> Folder:
         return self
