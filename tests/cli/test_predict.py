@@ -42,7 +42,9 @@ def test_masks_are_those_of_the_model(segue, model, tmp_path):
     assert code == 0 and "3 images" in text and "images/s" in text
     loaded = package.load(model, device="cpu")
     for number, pixels in enumerate(photos):
-        assert np.array_equal(read_ids(tmp_path / "out" / "masks" / f"{number}.png"), loaded.predict(pixels).ids)
+        assert np.array_equal(
+            read_ids(tmp_path / "out" / "masks" / f"{number}.png"), loaded.predict(pixels).ids
+        )
     again = shlex.split(err.splitlines()[-1].removeprefix("Next: segue ").partition("#")[0])
     assert segue(*again)[0] == 0 and (tmp_path / "out" / "overlays" / "0.png").is_file()
 

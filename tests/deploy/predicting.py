@@ -27,7 +27,8 @@ class Brightness:
         self.batches.append(len(images))
         seen = [self.probabilities(self.images.resized(image)[None])[0] for image in images]
         return [
-            answer_from(one, (image.shape[0], image.shape[1])) for one, image in zip(seen, images, strict=True)
+            answer_from(one, (image.shape[0], image.shape[1]))
+            for one, image in zip(seen, images, strict=True)
         ]
 
     def probabilities(self, images_BHW3: np.ndarray) -> np.ndarray:

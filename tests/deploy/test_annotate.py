@@ -66,7 +66,7 @@ def test_coco_holds_all_classes_and_right_boxes(tmp_path):
     }
     sizes = {one["id"]: (one["height"], one["width"]) for one in document["images"]}
     for one in document["annotations"]:
-        left, top, wide, high = one["bbox"]
+        _, top, wide, high = one["bbox"]
         assert one["area"] <= wide * high and top + high <= sizes[one["image_id"]][0]
         assert one["segmentation"]["size"] == list(sizes[one["image_id"]])
         assert sum(one["segmentation"]["counts"][1::2]) == one["area"]

@@ -53,7 +53,9 @@ def test_tables_name_classes_areas_and_confidence(tmp_path):
     (entry,) = document["images"]
     counts = np.bincount(truth(pixels).ravel(), minlength=3)
     assert entry["pixels"] == {
-        name: count for name, count in zip(("background", "grey", "white"), counts.tolist(), strict=True) if count
+        name: count
+        for name, count in zip(("background", "grey", "white"), counts.tolist(), strict=True)
+        if count
     }
     assert (entry["width"], entry["height"], entry["mask"]) == (40, 30, "masks/0.png")
     assert 0.9 < entry["confidence"] <= 1 and entry["seconds"] >= 0
@@ -80,7 +82,9 @@ def test_waiting_images_have_a_bound(tmp_path, monkeypatch):
     assert max(predictor.batches) <= 2
 
 
-@pytest.mark.parametrize("settings", [{"tile": 64}, {"views": Views(True, (0.5, 1.0, 2.0))}, {"tile": 64, "views": Views(True)}])
+@pytest.mark.parametrize(
+    "settings", [{"tile": 64}, {"views": Views(True, (0.5, 1.0, 2.0))}, {"tile": 64, "views": Views(True)}]
+)
 def test_tiles_and_views_give_the_mask_of_the_whole_image(settings, tmp_path):
     pixels = photo(150, 170)
     Image.fromarray(pixels).save(tmp_path / "a.png")
@@ -106,7 +110,9 @@ def test_a_tiff_beyond_the_pixel_limit_is_read_in_rows(tmp_path, monkeypatch):
     write_tiled_tiff(tmp_path / "large.tif", lambda top, bottom: pixels[top:bottom], (200, 150), 64)
     Image.fromarray(pixels).save(tmp_path / "large.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20_000)
-    done = run([tmp_path / "large.tif", tmp_path / "large.png"], tmp_path / "out", overlay=True, old=Brightness())
+    done = run(
+        [tmp_path / "large.tif", tmp_path / "large.png"], tmp_path / "out", overlay=True, old=Brightness()
+    )
     assert [name for name, _ in done.skipped] == [str(tmp_path / "large.png")], "PIL decodes those as a whole"
     monkeypatch.undo()
     assert np.array_equal(read_ids(tmp_path / "out" / "masks" / "large_tif.png"), truth(pixels))
@@ -294,7 +300,11 @@ def test_patterns_and_files_of_any_ending(tmp_path, monkeypatch):
     save_photos(tmp_path, 3)
     (tmp_path / "1.png").rename(tmp_path / "1.dat")
     monkeypatch.chdir(tmp_path)
-    assert [one.name for one in find_inputs(["[02].png", "1.dat", "0.png"], Path("out"))] == ["0.png", "2.png", "1.dat"]
+    assert [one.name for one in find_inputs(["[02].png", "1.dat", "0.png"], Path("out"))] == [
+        "0.png",
+        "2.png",
+        "1.dat",
+    ]
 
 
 def test_no_torch_is_imported():

@@ -17,7 +17,8 @@ def test_tiles_cover_a_side_and_their_weights_add_up_to_one(length, tile):
     side = plan_side(length, tile)
     total = np.zeros(length)
     for place, weight in zip(*side, strict=True):
-        assert place.start % GRID == 0 and tile - GRID < place.stop - place.start <= tile or length <= tile
+        assert place.start % GRID == 0
+        assert length <= tile or tile - GRID < place.stop - place.start <= tile
         total[place] += weight
     assert np.allclose(total, 1, atol=1e-6)
     assert side.places[0].start == 0 and side.places[-1].stop == length
@@ -30,7 +31,7 @@ def test_tile_lengths_are_on_the_grid():
 
 
 def bounded(reach: int):
-    """A network of three channels that looks `reach` pixels far: sums of whole numbers, so that all is exact."""
+    """A network of three channels that looks `reach` pixels far: sums of whole numbers, all of it exact."""
 
     def probabilities(images):
         grey = images.astype(np.int64).sum(3)
@@ -62,7 +63,9 @@ def test_tiles_equal_the_whole_image_for_a_network_that_looks_no_farther_than_th
     assert found.dtype == np.uint8 and clear.mean() > 0.5 and np.array_equal(found[clear], ids[clear])
     assert np.allclose(np.concatenate([strip.confidence for strip in strips]), best, atol=1e-4)
     assert np.array_equal(np.concatenate([strip.pixels for strip in strips]), pixels)
-    assert [strip.top for strip in strips] == list(np.cumsum([0, *map(lambda one: len(one.ids), strips)])[:-1])
+    assert [strip.top for strip in strips] == list(
+        np.cumsum([0, *map(lambda one: len(one.ids), strips)])[:-1]
+    )
 
 
 def test_a_network_that_looks_farther_sees_the_tiles():

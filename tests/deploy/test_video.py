@@ -47,9 +47,7 @@ def test_what_is_no_video_is_skipped(content, ending, tmp_path):
     path.write_bytes(content)
     with pytest.raises(BadFile, match="clip"):
         list(video.frames(path))
-    done = predict(
-        Brightness(), find_inputs([str(path)], tmp_path / "out"), tmp_path / "out", Settings()
-    )
+    done = predict(Brightness(), find_inputs([str(path)], tmp_path / "out"), tmp_path / "out", Settings())
     assert done.records == [] and len(done.skipped) == 1
 
 

@@ -1,8 +1,8 @@
 """Predicted masks as annotations that other tools import, to be corrected there: COCO, LabelMe, VOC.
 
-Nothing is lost: COCO gets run-length masks, LabelMe its shape type `mask`, VOC palette PNGs with the colours in
-labelmap.txt. A region is all of a class in an image. `segue data convert` reads each of them back to the same
-masks. Masks are read from the folder of a prediction; the images stay where they are.
+Nothing is lost: COCO gets run-length masks, LabelMe its shape type `mask`, VOC palette PNGs with the colours
+in labelmap.txt. A region is all of a class in an image. `segue data convert` reads each of them back to the
+same masks. Masks are read from the folder of a prediction; the images stay where they are.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def check_target(target: Target, inputs: Sequence[Input], classes: Sequence[str]
     for one in inputs:
         stem = os.path.splitext(os.path.realpath(one.path or ""))[0]
         if (other := seen.setdefault(stem, one)) is not one:
-            raise UserError(f"{other.name} and {one.name} would be one mask of VOC: rename one, or use --to coco.")
+            raise UserError(
+                f"{other.name} and {one.name} would be one mask of VOC: rename one, or use --to coco."
+            )
 
 
 def annotate(

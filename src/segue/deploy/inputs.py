@@ -1,4 +1,4 @@
-"""What a user names to be predicted: files, folders, patterns, videos, stdin. Each image gets a key of its own.
+"""What a user names to be predicted: files, folders, patterns, videos, stdin. Each image gets its own key.
 
 A key names what is written for an image. It is one word that fits any file system, so that no name of a file,
 however strange, leads out of the folder that is written.
@@ -40,7 +40,7 @@ class Input:
     """An image file, a video or stdin."""
 
     name: str
-    """as the user knows it"""
+    """path of the file as the user has named it, or stdin"""
     key: str
     """word that names what is written"""
     path: Path | None
@@ -107,7 +107,9 @@ def _kind(path: Path | None) -> Literal["image", "video", "stdin"]:
 def _files(word: str, out: Path) -> list[Path]:
     path = user_path(word)
     if not word or "\0" in word:
-        raise UserError("The name of an input is empty. Name files, folders or patterns such as 'photos/*.jpg'.")
+        raise UserError(
+            "The name of an input is empty. Name files, folders or patterns such as 'photos/*.jpg'."
+        )
     if path.is_dir():
         own = os.path.realpath(out)
         images = [file for file in walk(path) if file.suffix.lower() in SUFFIXES]
@@ -138,7 +140,9 @@ def picture(source: Input, bits: int) -> Iterator[Picture]:
 
 
 def in_memory(name: str, key: str, path: Path | None, pixels: np.ndarray) -> Picture:
-    return Picture(name, key, path, (pixels.shape[0], pixels.shape[1]), lambda top, bottom: pixels[top:bottom])
+    return Picture(
+        name, key, path, (pixels.shape[0], pixels.shape[1]), lambda top, bottom: pixels[top:bottom]
+    )
 
 
 def video_pictures(source: Input) -> Iterator[Picture]:

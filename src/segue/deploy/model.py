@@ -102,7 +102,7 @@ class Model:
 
     @torch.inference_mode()
     def probabilities(self, images_BHW3: np.ndarray) -> np.ndarray:
-        """Softmax over the classes, images x classes x height x width, of images seen at the size they have."""
+        """Softmax over the classes, B x classes x height x width, of images seen at the size they have."""
         network = self.network.eval()
         inputs = torch.from_numpy(np.ascontiguousarray(images_BHW3.transpose(0, 3, 1, 2)))
         logits = network(inputs.to(network.mean.device)).logits
@@ -111,7 +111,9 @@ class Model:
     @property
     def digest(self) -> str:
         """A text that is another one for a model that may answer otherwise."""
-        about = f"{self.classes} {self.images} {self.network.config} {tensor_digest(self.network.state_dict())}"
+        about = (
+            f"{self.classes} {self.images} {self.network.config} {tensor_digest(self.network.state_dict())}"
+        )
         return f"blake2b:{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
 
     def save(self, path: str | Path) -> None:

@@ -87,7 +87,9 @@ class Folder:
         line = self._done.get(key)
         if line is None or (line["made_by"], line["state"]) != (self._made_by, state):
             return None
-        if line["record"]["image"] != image or not all((self.root / file).is_file() for file in line["files"]):
+        if line["record"]["image"] != image or not all(
+            (self.root / file).is_file() for file in line["files"]
+        ):
             return None
         return Record(**line["record"])
 

@@ -109,9 +109,7 @@ def predict(
             session.flush()
         finally:  # Ctrl-C too
             document = folder.write_tables(about, session.ordered(), session.skipped)
-    return Predicted(
-        session.ordered(), session.skipped, session.resumed, time.monotonic() - began, document
-    )
+    return Predicted(session.ordered(), session.skipped, session.resumed, time.monotonic() - began, document)
 
 
 class _Session:
@@ -183,8 +181,11 @@ class _Session:
         share = (time.monotonic() - began) / len(group)
         before = repeat(None) if self._old is None else _answers(self._old, pictures, self._settings.views)
         for (one, state), answer, earlier in zip(group, answers, before, strict=False):
-            if isinstance(answer, BadFile) or isinstance(earlier, BadFile):
-                self._skip(one.name, answer if isinstance(answer, BadFile) else earlier)
+            if isinstance(answer, BadFile):
+                self._skip(one.name, answer)
+                continue
+            if isinstance(earlier, BadFile):
+                self._skip(one.name, earlier)
                 continue
             strips = iter([Strip(0, one.pixels, *answer)])
             self._write(one, state, strips, None if earlier is None else iter([earlier.ids]), _Clock(share))
@@ -200,18 +201,29 @@ class _Session:
     def _tiled(self, predictor: Predictor, one: Picture, tile: int) -> Iterator[Strip]:
         views = self._settings.views
         return blend_tiles(
-            one.rows, one.size, lambda images: views.probabilities(predictor, images), tile, self._settings.batch
+            one.rows,
+            one.size,
+            lambda images: views.probabilities(predictor, images),
+            tile,
+            self._settings.batch,
         )
 
     def _write(
-        self, one: Picture, state: str, strips: Iterator[Strip], earlier: Iterator[np.ndarray] | None, clock: _Clock
+        self,
+        one: Picture,
+        state: str,
+        strips: Iterator[Strip],
+        earlier: Iterator[np.ndarray] | None,
+        clock: _Clock,
     ) -> None:
         """Everything that is written of one image, as its rows come in."""
         height, width = one.size
         shown = Reduced(one.size) if self._settings.overlay or earlier is not None else None
         counts, sure, changed = np.zeros(len(self._classes), dtype=np.int64), 0.0, 0
         mask = f"{MASKS}/{one.key}.png"
-        with mask_file(self._folder.root / mask, self._folder.root, one.size, self._predictor.colours) as file:
+        with mask_file(
+            self._folder.root / mask, self._folder.root, one.size, self._predictor.colours
+        ) as file:
             for strip in strips:
                 file.write(strip.ids)
                 counts += np.bincount(strip.ids.ravel(), minlength=len(counts))
@@ -222,6 +234,8 @@ class _Session:
                     changed += int((layers[2] != strip.ids).sum())
                 if shown is not None:
                     shown.add(strip.top, *layers)
+                if len(strip.ids) < height:
+                    self._tell(f", {one.key}: {100 * (strip.top + len(strip.ids)) // height} %")
         files = [mask, *self._draw(one.key, shown)]
         area = height * width
         found = {name: int(count) for name, count in zip(self._classes, counts, strict=True) if count}
@@ -245,14 +259,14 @@ class _Session:
             self._folder.save_picture(files[-1], side_by_side(replace(after, ids=before[0]), after))
         return files
 
-    def _skip(self, name: str, error: Exception | None) -> None:
+    def _skip(self, name: str, error: Exception) -> None:
         self.skipped.append((name, str(error)))
         self._tell()
 
-    def _tell(self) -> None:
+    def _tell(self, within: str = "") -> None:
         done = sum(record is not None for record in self._records.values())
         rate = (done - self.resumed) / max(1e-9, time.monotonic() - self._began)
-        self._bar.update(done + len(self.skipped), f"{rate:.1f} images/s")
+        self._bar.update(done + len(self.skipped), f"{rate:.1f} images/s{within}")
 
 
 class _Clock:

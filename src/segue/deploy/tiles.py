@@ -75,7 +75,7 @@ def plan_side(length: int, tile: int) -> Side:
 
 
 def _fade(place: slice, length: int, overlap: int) -> np.ndarray:
-    """Zero in the outer quarter of the overlap, one beyond three quarters; one up to the image's own border."""
+    """Zero in the outer quarter of the overlap, one beyond three quarters, one at the image's own border."""
     middle = np.arange(place.start, place.stop) + 0.5
     inside = np.full(len(middle), np.inf)
     if place.start > 0:
