@@ -212,6 +212,17 @@ def test_network_says_how_its_logits_are_resized(resize, tmp_path):
     assert model_of(network).export(tmp_path / "model.pt").difference.changed <= 0.001
 
 
+def test_closed_background_stays_closed(tmp_path):
+    model = model_of(tiny())
+    model.closed = True
+    model.export(tmp_path / "model.pt")
+    images = verify.picture((1, 3, 40, 56), 0)
+    found = verify.runner((tmp_path / "model.pt").read_bytes(), ".pt", ("logits", "mask", "map"))(images)
+    expected = reference(model, images)
+    assert (expected.argmax(1) == 0).any() and found["mask"].min() > 0
+    assert np.allclose(found["logits"][:, 1:], expected[:, 1:], atol=1e-3)
+
+
 def test_file_that_takes_one_size_is_refused(tmp_path, monkeypatch):
     def fixed(module: nn.Module, image: torch.Tensor, *_: object) -> tuple[bytes, str]:
         program = torch.export.export(module, (image,))  # no side is dynamic

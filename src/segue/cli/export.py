@@ -11,6 +11,7 @@ from segue.cli._stories import USE
 from segue.cli._tell import quote, tell, tell_next
 from segue.cli.options import StepOption, flag, named_path
 from segue.core.errors import UserError
+from segue.deploy.export.endings import TORCH_EXPORT, TORCHSCRIPT
 
 STORY, PLACE = USE, 7
 
@@ -64,7 +65,7 @@ def command(
     if half and int8:
         raise UserError("--half and --int8 exclude each other: choose one.")
     smaller = "half" if half else "int8" if int8 else None
-    check_export(out, Wanted(output, input, smaller, images))
+    ending = check_export(out, Wanted(output, input, smaller, images))
     is_run = (source / "recipe.yaml").is_file()
     if step is not None and not is_run:
         raise UserError(f"{source} is no run folder: --step goes with runs, a model has one state.")
@@ -74,7 +75,8 @@ def command(
     tell(f"{out}: {len(model.classes)} channels, {count:,} parameters")
     for line in report.lines() if report is not None else ():
         tell(line)
-    if out.suffix.lower() == ".onnx":
-        tell_next(f"predict {quote(out)} photo.jpg --out masks", "with onnxruntime alone")
-    elif report is None:
-        tell(f"Next, in Python: import segue; segue.load({str(out)!r}).predict('photo.jpg').save('mask.png')")
+    if ending in (TORCHSCRIPT, TORCH_EXPORT):
+        load_words = "torch.jit.load" if ending == TORCHSCRIPT else "torch.export.load"
+        tell(f"Next, in Python: import torch; {load_words}({str(out)!r})")
+    else:
+        tell_next(f"predict {quote(out)} photos/ --out predicted", "masks of new images")

@@ -95,4 +95,4 @@ def _tell_verdict(verdict: Verdict, out: Path, page: Path, quiet: bool) -> None:
         tell(f"  {reason}")
     tell(f"Model: {out}. Run: {page.parent}")
     tell(f"Pictures of what changed: {page}")
-    tell_next(f"report {quote(page.parent)}", "losses, scores and pictures", silent=quiet)
+    tell_next(f"predict {quote(out)} photos/ --out predicted", "masks of new images", silent=quiet)

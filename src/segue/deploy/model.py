@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from segue.core.classes import Colour
 from segue.core.palette import BACKGROUND, distinct_colours
@@ -80,8 +81,7 @@ class Model:
             ((30, 40), (4, 30, 40))
         """
         pixels = self.images.pixels(image)
-        network = self.network.eval()
-        logits = network(self.images.tensor(pixels).to(network.mean.device)).logits
+        logits = self._logits(self.images.tensor(pixels))
         size = (pixels.shape[0], pixels.shape[1])
         ids = most_likely(logits, size)[1][0].cpu().numpy()
         scores = upsample(logits, size).softmax(1)[0].cpu().numpy() if probabilities else None
@@ -91,9 +91,7 @@ class Model:
     @torch.inference_mode()
     def answers(self, images: Sequence[np.ndarray]) -> list[Answer]:
         """What `predict` says of several images whose input sizes are equal, and how sure it is."""
-        network = self.network.eval()
-        inputs = torch.cat([self.images.tensor(pixels) for pixels in images])
-        logits = network(inputs.to(network.mean.device)).logits
+        logits = self._logits(torch.cat([self.images.tensor(pixels) for pixels in images]))
         found = []
         for place, pixels in enumerate(images):
             sure, ids = most_likely(logits[place : place + 1], (pixels.shape[0], pixels.shape[1]))
@@ -103,16 +101,21 @@ class Model:
 
     @torch.inference_mode()
     def probabilities(self, images_BHW3: np.ndarray) -> np.ndarray:
-        """Softmax over the classes, images x classes x height x width, of images seen at the size they have."""
-        network = self.network.eval()
-        inputs = torch.from_numpy(np.ascontiguousarray(images_BHW3.transpose(0, 3, 1, 2)))
-        logits = network(inputs.to(network.mean.device)).logits
+        """Softmax over the classes, B x classes x height x width, of images seen at the size they have."""
+        logits = self._logits(torch.from_numpy(np.ascontiguousarray(images_BHW3.transpose(0, 3, 1, 2))))
         return upsample(logits, images_BHW3.shape[1:3]).softmax(1).float().cpu().numpy()
+
+    def _logits(self, images_B3HW: Tensor) -> Tensor:
+        """What the network says, at its own stride: all ways to predict go through here."""
+        network = self.network.eval()
+        return network(images_B3HW.to(network.mean.device)).logits
 
     @property
     def digest(self) -> str:
         """A text that is another one for a model that may answer otherwise."""
-        about = f"{self.classes} {self.images} {tensor_digest(self.network.state_dict())}"
+        about = (
+            f"{self.classes} {self.images} {self.network.config} {tensor_digest(self.network.state_dict())}"
+        )
         return f"blake2b:{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
 
     def save(self, path: str | Path) -> None:

@@ -17,6 +17,8 @@ from segue.models.plain import plain_copy
 
 BILINEAR, ALIGNED, NEAREST = "bilinear", "aligned", "nearest"
 """ways to bring logits to the size of the image; aligned: bilinear, the corners of both at one place"""
+NEVER = -1e4
+"""logit of a class that no pixel has; numbers of 16 bit hold it too"""
 InputKind = Literal["uint8", "float32"]
 EXAMPLE = (2, 3, 193, 257)
 """shape of the image that the graph is traced with: a batch and sides that no stride divides"""
@@ -42,6 +44,19 @@ class ImageToLogits(nn.Module):
         if MASK in self.names:
             found[MASK] = logits_BKHW.argmax(1).to(self.mask_type)
         return tuple(found[name] for name in self.names)
+
+
+class ClosedBackground(nn.Module):
+    """A network by which no pixel is background: for data in which every pixel has a class."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network, self.resize = network, resize_of(network)
+
+    def forward(self, image: Tensor) -> Tensor:
+        map_BKhw = logits_of(self.network, image)
+        never_B1hw = torch.full_like(map_BKhw[:, :1], NEVER)
+        return torch.cat([never_B1hw, map_BKhw[:, 1:]], dim=1)
 
 
 def logits_of(network: nn.Module, image: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from segue.deploy.export.endings import GRAPHS, ONNX, ending_of
 from segue.deploy.export.extra import onnx_package
 from segue.deploy.export.formats import encode
 from segue.deploy.export.metadata import About, metadata
-from segue.deploy.export.module import ImageToLogits, InputKind, example, stride_of
+from segue.deploy.export.module import ClosedBackground, ImageToLogits, InputKind, example, stride_of
 from segue.deploy.export.outputs import Outputs
 from segue.deploy.export.samples import generated, read_samples
 from segue.deploy.export.smaller import Cost, Smaller, make_smaller
@@ -95,12 +95,13 @@ def export_graph(model: Model, path: str | Path, wanted: Wanted) -> Report:
     if wanted.images is not None:
         samples = read_samples(wanted.images, model.classes, model.images.bits)
     about = About(model.classes, model.colours, model.images)
-    module = ImageToLogits(model.network, len(model.classes), wanted.outputs).eval()
+    network = ClosedBackground(model.network) if getattr(model, "closed", False) else model.network
+    module = ImageToLogits(network, len(model.classes), wanted.outputs).eval()
     with atomic_file(path) as file:
         words = metadata(about, stride_of(module.network))
         content, remark = encode(module, example(wanted.input), ending, words)
         run = runner(content, ending, module.names)
-        difference, cost = compare(model.network, run, wanted.input), None
+        difference, cost = compare(network, run, wanted.input), None
         refuse_changed(difference, str(path))
         if wanted.smaller is not None:
             content, cost = make_smaller(content, wanted.smaller, samples)
