@@ -173,6 +173,12 @@ class EvalConfig:
     """stride through the test images: 10 tests every tenth"""
     every: Count | None = None
     """number of epochs between tests during a step, by every strategy of the method"""
+    background: Literal["open", "closed"] = "open"
+    """whether a pixel may be called background; closed: for data in which every pixel has a class"""
+
+    @property
+    def closed(self) -> bool:
+        return self.background == "closed"
 
 
 @dataclass(frozen=True)
@@ -270,6 +276,8 @@ def decisive(config: RunConfig) -> dict[str, Any]:
             del content["train"][key]
     if config.train.balance == "none":
         del content["train"]["balance"]
+    if not config.eval.closed:
+        del content["eval"]["background"]
     return content
 
 

@@ -143,7 +143,8 @@ def recipe_of(
         "method": dict(stored["method"]) if own else {"name": name},
         "data": {"root": str(data)},
         "model": {**asdict(model.network.config), "weights": None, "pretrained": False},
-        **{section: stored[section] for section in ("optim", "train", "eval") if section in stored},
+        **{section: stored[section] for section in ("optim", "train") if section in stored},
+        "eval": {**stored.get("eval", {}), "background": "closed" if model.closed else "open"},
     }
     return complete(merge(json.loads(json.dumps(asked)), said))
 

@@ -37,13 +37,15 @@ def load(path: str | Path, device: str = "auto") -> Model:
         stored = load_folder(path)
         header = stored.header
         network = stored.network.to(where)
-        return Model(network, header.classes, header.images, stored.history, header.colours)
+        return Model(network, header.classes, header.images, stored.history, header.colours, header.closed)
     if path.is_dir():
         return load_run(path, device=device)
     if not path.is_file():
         raise UserError(f"There is no model {path}: name a model folder, a run folder or NAME.safetensors.")
     network, header = load_model(path)
-    return Model(network.to(where), header.classes, header.images, colours=header.colours)
+    return Model(
+        network.to(where), header.classes, header.images, colours=header.colours, closed=header.closed
+    )
 
 
 def load_run(folder: str | Path, step: int | None = None, device: str = "auto") -> Model:
@@ -54,4 +56,4 @@ def load_run(folder: str | Path, step: int | None = None, device: str = "auto") 
     images = Preparation(config.train.crop, as_dict(config)["data"].get("bits", 16))
     shipped = shipped_colours(Path(folder)) or []
     colours = (BACKGROUND, *shipped[: len(classes) - 1]) if len(shipped) >= len(classes) - 1 else ()
-    return Model(network.to(where), classes, images, history, colours)
+    return Model(network.to(where), classes, images, history, colours, config.eval.closed)

@@ -34,6 +34,8 @@ from segue.deploy.model_file import WRONG_HEADER, Header, described_network, wro
 from segue.models.segmenter import Segmenter
 
 FORMAT = "segue-folder-1"
+READABLE = ("segue-folder-1",)
+"""formats of all versions so far: what was written once can always be read"""
 WEIGHTS, KEPT, CONFIG, PREPARATION, CARD = (
     *("model.safetensors", "kept.safetensors", "config.json", "preprocessor_config.json", "README.md"),
 )
@@ -98,9 +100,9 @@ def load_folder(folder: Path) -> Stored:
     found = config.get("segue")
     if not isinstance(found, dict) or not isinstance(found.get("format"), str):
         raise UserError(f"{folder / CONFIG} has no section 'segue': it is no model folder of Segue.")
-    if found["format"] != FORMAT:
+    if found["format"] not in READABLE:
         raise UserError(
-            f"{folder} was written by another version ({found['format']}; this one reads {FORMAT})."
+            f"{folder} was written by a newer version ({found['format']}; this one reads up to {FORMAT})."
             " Update: pip install --upgrade segue."
         )
     weights = _read(folder / WEIGHTS)

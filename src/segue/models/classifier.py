@@ -98,4 +98,10 @@ def fold_unknown(scores_BUhw: Tensor) -> Tensor:
     return torch.cat([background_B1hw, scores_BUhw[:, 1:-1]], dim=1)
 
 
+def close_background(logits_BKhw: Tensor) -> Tensor:
+    """Logits by which no pixel is background; finite, so that maps can still be interpolated."""
+    never_B1hw = torch.full_like(logits_BKhw[:, :1], torch.finfo(logits_BKhw.dtype).min / 4)
+    return torch.cat([never_B1hw, logits_BKhw[:, 1:]], dim=1)
+
+
 CLASSIFIERS = {"linear": GrowingClassifier, "unknown": UnknownClassifier}

@@ -153,7 +153,8 @@ class Comparison:
         mode = self.policy.get("mode", "mode not recorded")
         tested = f", on {self.policy['tested']}" if "tested" in self.policy else ""
         dataset = Path(self.dataset).stem if self.dataset.endswith(".py") else self.dataset
-        return f"{dataset}, split {split_text(self.groups)}, {steps}, {mode}{tested}"
+        closed = ", background closed" if self.policy.get("background") == "closed" else ""
+        return f"{dataset}, split {split_text(self.groups)}, {steps}, {mode}{tested}{closed}"
 
     @cached_property
     def joint(self) -> Entry | None:

@@ -79,10 +79,11 @@ def scoring(comparison: Comparison) -> str:
         "ignore": "pixels of classes that a step has not seen yet are not scored at that step",
         "background": "pixels of classes that a step has not seen yet count as background at that step",
     }.get(comparison.policy.get("future", ""), "how classes of later steps are scored is not recorded")
+    closed = " No pixel is ever called background." if comparison.policy.get("background") == "closed" else ""
     return (
         "Scores are mean IoU over classes on the test images; background is left out unless a column says"
         f" +bg. Void pixels are never scored, and {future}. A new class counts as learned from"
-        f" {LEARNED:.0f} % IoU on."
+        f" {LEARNED:.0f} % IoU on.{closed}"
     )
 
 
