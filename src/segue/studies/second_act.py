@@ -18,12 +18,12 @@ from rich.console import Console
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.records import atomic_file
+from segue.core.verdict import Limits
 from segue.data.datasets.base import Sample
 from segue.data.datasets.scenes import MAX_CLASSES, Config, Scenes, class_name
 from segue.deploy.examine import VERDICT_PAGE, examine
 from segue.deploy.extend import extend, run_folder_of
 from segue.deploy.load import load
-from segue.deploy.verdict import Limits
 from segue.report.verdict import verdict_table
 
 TRAIN, HELD_OUT = 160, 40
@@ -73,8 +73,8 @@ def second_act(
     verdict = examine(old, extended, run, folder / "new-images", folder / "check-images", Limits(), display)
     show.print(verdict_table(verdict))
     display.say(f"Verdict: {verdict.answer}. It rests on {verdict.evidence}")
-    for reason in verdict.reasons:
-        display.say(f"  {reason}")
+    for line in (*verdict.reasons, *verdict.remarks):
+        display.say(f"  {line}")
     return run / VERDICT_PAGE
 
 
