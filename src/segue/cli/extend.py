@@ -79,7 +79,7 @@ def command(
         labelled_images(check, old)  # said before training, not after
     display = Display(quiet=quiet or as_json)
     grown = extend(model, data, out, names, method, said, None, resume, overwrite, device, display, sure=yes)
-    verdict = examine(old, grown, run_folder_of(out), data, check, limits, display)
+    verdict = examine(old, grown, out, data, check, limits, display)
     if as_json:
         print_json(dataclasses.asdict(verdict))
     else:

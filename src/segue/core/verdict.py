@@ -126,6 +126,8 @@ def weigh(
     judged = [(one, _of_class(one, factor, limits)) for one in old]
     found += [each for _, each in judged if each is not None]
     found += _of_new(new, limits)
+    if not labelled:
+        found.append(("remark", "labelled images of old classes would say more: --check FOLDER"))
     if absent and old:
         names = ", ".join(absent[:MOST_NAMES]) + (", ..." if len(absent) > MOST_NAMES else "")
         found.append(("remark", f"nothing is known of {names}: no image shows them"))

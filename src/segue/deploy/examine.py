@@ -14,9 +14,12 @@ from segue.core.progress import Display
 from segue.core.records import read_run, write_json
 from segue.core.verdict import Limits, Verdict
 from segue.data.datasets.base import SegDataset
+from segue.deploy.card import model_card
 from segue.deploy.changes import MOST_IMAGES, MostChanged
+from segue.deploy.extend import run_folder_of
 from segue.deploy.folder_images import folder_images
 from segue.deploy.model import Model
+from segue.deploy.model_folder import write_card
 from segue.deploy.verdict import channel_table, count, judge
 from segue.report.verdict import Gallery, write_verdict
 
@@ -29,13 +32,17 @@ HELD_OUT, ALL_PIXELS = "Held-out images of new classes", "where the models disag
 def examine(
     old: Model,
     grown: Model,
-    run_folder: Path,
+    out: Path,
     data: str | Path,
     check: str | Path | None,
     limits: Limits,
     display: Display,
 ) -> Verdict:
-    """Both models on labelled images of old classes, or, without any, on the held-out new images."""
+    """Both models on labelled images of old classes, or, without any, on the held-out new images.
+
+    The verdict goes into the run folder of the extension, and into the card of the grown model `out`.
+    """
+    run_folder = run_folder_of(out)
     images = folder_images(data, "test") if check is None else labelled_images(check, old)
     changed = MostChanged(grown.classes, grown.colours)
     with display.bar("old and grown model", len(images)) as bar:
@@ -49,6 +56,7 @@ def examine(
     if check is not None:
         galleries.append(_new_images(old, grown, folder_images(data, "test")))
     write_verdict(run_folder / VERDICT_PAGE, run_folder, verdict, galleries)
+    write_card(out, model_card(out.name, grown.header, grown.history, verdict))
     return verdict
 
 

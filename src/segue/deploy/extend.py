@@ -74,7 +74,8 @@ def extend(
     learned = Learned(loaded.network.state_dict(), kept, source)
     run(config, folder, resume, overwrite, device, display, learned=learned)
     grown = load_run(folder, device=device)
-    grown = replace(grown, colours=_grown_colours(loaded, grown))
+    history = grown.history.after(loaded.history) if grown.history is not None else None
+    grown = replace(grown, colours=_grown_colours(loaded, grown), history=history)
     grown.save(out)
     return grown
 

@@ -62,6 +62,11 @@ class Model:
             distinct = distinct_colours(min(len(self.classes), MOST_COLOURS))
             self.colours = (BACKGROUND, *islice(cycle(distinct), len(self.classes) - 1))
 
+    @property
+    def header(self) -> Header:
+        """What stands beside the weights in a file."""
+        return Header(self.network.spec(), self.classes, self.images, self.colours, self.closed)
+
     @torch.inference_mode()
     def predict(self, image: ImageLike, probabilities: bool = False) -> Prediction:
         """The class of every pixel of an image: a file, a PIL image, or height x width x 3 of uint8.
@@ -101,8 +106,7 @@ class Model:
         if Path(path).suffix.lower() == FILE:
             save_model(self.network, self.classes, path, self.images, self.colours, self.closed)
             return
-        header = Header(self.network.spec(), self.classes, self.images, self.colours, self.closed)
-        save_folder(Path(path), self.network, header, self.history)
+        save_folder(Path(path), self.network, self.header, self.history)
 
     def export(self, path: str | Path) -> None:
         """Write the model in the format that the name of `path` asks for.

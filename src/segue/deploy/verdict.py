@@ -152,7 +152,4 @@ def _evidence(counts: Counts, classes: Sequence[OldClass], labelled: bool) -> st
     shown = f"{len(classes)} of {counts.truth.shape[1]} old classes"
     if labelled:
         return f"{images} labelled images with {shown}."
-    return (
-        f"{images} new images, on which the old model sees {shown}: agreement with it, not truth."
-        " Labelled images of old classes say more: --check FOLDER."
-    )
+    return f"{images} new images, on which the old model sees {shown}: agreement with it, not truth."

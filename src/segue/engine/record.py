@@ -114,7 +114,17 @@ def _write_record(
             "total": sum(p.numel() for p in parameters),
         },
         offline=scenario.offline,
+        shown=_shown(data, step),
     ).write(folder)
+
+
+def _shown(data: Data, step: Step) -> dict[str, int]:
+    """Training images that show each new class; of a step whose images are partly gone nobody knows."""
+    images = data.train_images[step.index]
+    if len(images) < len(data.train_keys[step.index]):
+        return {}
+    present, names = data.train_present[images], data.scenario.classes.names
+    return {names[class_id]: int(present[:, class_id].sum()) for class_id in step.new}
 
 
 def _tested(config: RunConfig) -> dict[str, str]:

@@ -69,13 +69,13 @@ def second_act(
         device=device,
         display=display,
     )
-    run = run_folder_of(grown)
-    verdict = examine(old, extended, run, folder / "new-images", folder / "check-images", Limits(), display)
+    data_folders = (folder / "new-images", folder / "check-images")
+    verdict = examine(old, extended, grown, *data_folders, Limits(), display)
     show.print(verdict_table(verdict))
     display.say(f"Verdict: {verdict.answer}. It rests on {verdict.evidence}")
     for line in (*verdict.reasons, *verdict.remarks):
         display.say(f"  {line}")
-    return run / VERDICT_PAGE
+    return run_folder_of(grown) / VERDICT_PAGE
 
 
 def _write_data(folder: Path, data: Config) -> str:
