@@ -89,7 +89,8 @@ def scoring(comparison: Comparison) -> str:
 
 def contrast(comparison: Comparison) -> list[Outcome]:
     """Fine-tuning, CAF, and the best of the others if it is better than CAF on all classes."""
-    outcomes = [_outcome(entry, comparison) for entry in comparison.entries if not entry.offline]
+    whole = (entry for entry in comparison.entries if len(entry.groups) == comparison.num_steps)
+    outcomes = [_outcome(entry, comparison) for entry in whole if not entry.offline and not entry.extension]
     known = [outcome for outcome in outcomes if not math.isnan(outcome.stability)]
     forgets = [outcome for outcome in known if outcome.method == FORGETS]
     keeps = [outcome for outcome in known if outcome.method == KEEPS]
