@@ -100,12 +100,20 @@ def judge(
     changes = np.subtract(*reversed(_scores(labelled, *(drawn @ each for each in pixels))))
     lost, shown = counts.lost.sum(0), counts.truth.sum(0)
     classes = []
-    for place in np.flatnonzero(shown):
+    for place in np.flatnonzero(shown).tolist():
         low, high = np.nanpercentile(changes[:, place], [2.5, 97.5])
-        scores = (float(value) for value in (before[place], after[place], low, high))
-        share = 100 * float(lost[place] / shown[place])
-        seen = int((counts.truth[:, place] > 0).sum())
-        classes.append(OldClass(names[place], *scores, seen, share, _worst(counts, place)))
+        classes.append(
+            OldClass(
+                names[place],
+                before=float(before[place]),
+                after=float(after[place]),
+                low=float(low),
+                high=float(high),
+                images=int((counts.truth[:, place] > 0).sum()),
+                lost=100 * float(lost[place] / shown[place]),
+                worst=_worst(counts, place),
+            )
+        )
     absent = [name for name, count in zip(names, shown, strict=True) if not count]
     mean = _mean_change(classes, changes[:, shown > 0], images)
     evidence = _evidence(counts, classes, labelled)
