@@ -35,10 +35,8 @@ def watcher(method: Method, data: Data, step: Step, site: Site) -> Callable[[int
         site.group.broadcast_norm(method)
         batches = data.test_batches(step.index, site.device)
         strategies = tuple(method.predictors())
-        matrices = evaluate_by(
-            *(method, strategies, batches, step.num_channels, config.train.precision),
-            closed=config.eval.closed,
-        )
+        how = (config.train.precision, None, config.eval.closed)
+        matrices = evaluate_by(method, strategies, batches, step.num_channels, *how)
         confusions = {name: tuple(map(tuple, matrix.tolist())) for name, matrix in matrices.items()}
         if site.group.first:
             record = TrajectoryRecord(step.index, epoch, len(data.scenario.groups[0]), confusions)
