@@ -50,6 +50,11 @@ PARAMS: dict[str, list[str]] = {
     "incseg": ["confidence=0.7", "balance=0.5", *MEMORY],
     "dft": MEMORY,
     "ssul": ["confidence=0.7", "saliency=null", *MEMORY],
+    "mbs": ["confidence=0.7", "feature_weight=1.0", "kd_weight=25.0", "apart_weight=1.0"],
+    "dkd": [
+        *("kd_weight=5.0", "reasons_weight=5.0", "auxiliary_weight=1.0", "positive_first=2.0"),
+        "positive_next=1.0",
+    ],
     "caf": CAF,
     "caf-rehearsal": [*CAF, "rehearsal.weight=1.0"],
     "caf-growth": [*CAF, "kd_weight=1.0", "kd_norm=growth", "layer_since=1"],

@@ -21,7 +21,7 @@ from segue.models._speed.checkpointing import checkpoint_blocks, keep_all
 from segue.models._speed.compiling import compile_part
 from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
 from segue.models.backbone import build_backbone
-from segue.models.classifier import CLASSIFIERS, GrowingClassifier, UnknownClassifier
+from segue.models.classifier import CLASSIFIERS, Classifier, GrowingClassifier
 from segue.models.fusion import FUSIONS, FusionLayer
 from segue.models.head import HEADS, DeepLabHead
 from segue.models.spec import FusionSpec, NetworkSpec, name_of, unnamed
@@ -62,7 +62,7 @@ class Segmenter(nn.Module):
         self.backbone = build_backbone(config)
         self.fusion: nn.Module | None = None
         self.refiner = DeepLabHead(self.backbone.channels[-1], width, dilations)
-        self.classifier: GrowingClassifier | UnknownClassifier = GrowingClassifier(width)
+        self.classifier: Classifier = GrowingClassifier(width)
         self.norm_frozen = False
         """batch norm of backbone and head keeps its running statistics even in training mode"""
         self.compiled = False

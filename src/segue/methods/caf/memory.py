@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from segue.core.scenario import Step
 from segue.data.batches import Batch
-from segue.losses import wide
+from segue.losses import labels_of_map, wide
 from segue.losses.processes import sum_over_processes, this_process
 
 EMPTY = 255
@@ -82,11 +82,6 @@ class FeatureMemory(nn.Module):
         new = (losses_Bhw.sum((1, 2)) / counts_B).mean()
         room = self.per_class * len(step.new)
         return (kept + room * new) / ((self.labels != EMPTY).sum() + room).clamp_min(1)
-
-
-def labels_of_map(labels_BHW: Tensor, map_BFhw: Tensor) -> Tensor:
-    """The label in the middle of each place of a map."""
-    return F.interpolate(labels_BHW[:, None].float(), map_BFhw.shape[-2:], mode="nearest-exact")[:, 0].long()
 
 
 @dataclass(frozen=True)
