@@ -26,6 +26,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 UNION_MEMBER = re.compile(r"(str|int|float|bool)|(function|constrained)-.*|\w+\[.*\]")
 """pydantic's names for the member of a union that it tried: no part of a key"""
+Fuse = Literal["none", "ewf"] | Annotated[float, Field(ge=0, le=1)]
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
 T = TypeVar("T")
 
@@ -84,6 +85,9 @@ class MethodConfig:
     """name of a method, or a method file (mine.py)"""
     params: Any = field(default_factory=dict)
     """settings of the method: its `Config` in a complete recipe"""
+    fuse: Fuse = "none"
+    """weight of a step's trained tensors in the average with those it began with: none (not averaged), ewf
+    (sqrt of the share of new classes), or a number"""
 
 
 @dataclass(frozen=True)
@@ -270,6 +274,8 @@ def decisive(config: RunConfig) -> dict[str, Any]:
             del content["train"][key]
     if config.train.balance == "none":
         del content["train"]["balance"]
+    if config.method.fuse == "none":
+        del content["method"]["fuse"]
     return content
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from segue.core.config import RunConfig
 from segue.core.declaration import replay_memory, saliency_folder
@@ -46,6 +48,7 @@ from segue.engine.start import read_start, take_over, weights_content
 from segue.engine.track import check_tracker, open_tracker
 from segue.engine.train import Session, train_step
 from segue.engine.trained import nothing_left, stored_images
+from segue.engine.weight_fusion import fuse_weights, new_share, weights_of
 from segue.methods.base import Method, StepContext
 
 
@@ -172,6 +175,8 @@ def _run_steps(
     try:
         for step in data.scenario:
             seed_all(derive_seed(data.config.train.seed, step.index))
+            fused = step.index > point.finished_step and new_share(data.config.method.fuse, step) < 1
+            before = weights_of(method.model) if fused else None
             method.grow(step)
             if step.index < max(point.finished_step, first - 1):
                 continue
@@ -187,7 +192,7 @@ def _run_steps(
                 outcome = _take_over(method, data, step, site, point.start)
             else:
                 inside = point.inside if step.index == point.finished_step + 1 else None
-                outcome = _train(method, data, step, site, log, inside)
+                outcome = _train(method, data, step, site, log, inside, before)
             if step.index < first:
                 continue
             record = site.folder / "steps" / f"{step.index}.json"
@@ -218,8 +223,12 @@ def _train(
     site: Site,
     log: RunLog | None,
     inside: dict[str, Any] | None,
+    before: Mapping[str, Tensor] | None,
 ) -> dict[str, Any]:
-    """Train one step from its beginning or from a moment inside it; returns what its record needs."""
+    """Train one step from its beginning or from a moment inside it; returns what its record needs.
+
+    `before`: the weights that the step began with, to be averaged with those that it ends with.
+    """
     config, device, group = data.config, site.device, site.group
     reset_peak_memory(device)
     method.model.norm_frozen = config.train.norm == "frozen" and not step.first
@@ -239,6 +248,8 @@ def _train(
             session, step, batches, config.optim, config.train, log, site.store, bar, site.interrupts, watch
         )
     group.broadcast_norm(method)
+    if before is not None:
+        fuse_weights(method.model, before, new_share(config.method.fuse, step))
     began = time.monotonic()
     method.end_step(context)
     aside += time.monotonic() - began
