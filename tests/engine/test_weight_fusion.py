@@ -12,7 +12,7 @@ from torch import Tensor
 
 from segue.core.scenario import Step
 from segue.engine.checkpoint import CheckpointStore, load_tree
-from segue.engine.weight_fusion import fuse_weights, new_share
+from segue.engine.weight_fusion import fuse_weights, new_share, weights_of
 
 
 def weights(folder: Path, step: int) -> dict[str, Tensor]:
@@ -31,9 +31,13 @@ def test_the_share_of_new_classes() -> None:
 
 
 def test_counts_of_batch_norm_are_no_weights() -> None:
-    model, before = torch.nn.BatchNorm2d(2), {"weight": torch.zeros(2), "num_batches_tracked": torch.tensor(9)}
-    fuse_weights(model, {"weight": before["weight"]}, 0.25)
-    assert model.weight.tolist() == [0.25, 0.25] and model.num_batches_tracked == 0
+    model = torch.nn.BatchNorm2d(2)
+    before = weights_of(model)
+    assert "num_batches_tracked" not in before
+    before["weight"].zero_()
+    model.num_batches_tracked += 9
+    fuse_weights(model, before, 0.25)
+    assert model.weight.tolist() == [0.25, 0.25] and model.num_batches_tracked == 9
 
 
 @pytest.mark.parametrize("method", ["mib", "caf", "sdr"])

@@ -263,9 +263,24 @@ def read_back(config: RunConfig) -> dict[str, Any]:
     return yaml.safe_load(to_yaml(config))
 
 
+def added(default: Any) -> Any:
+    """A field of a method's settings that older recipes lack: at its default it is no part of the hash."""
+    return field(default=default, metadata={"added": True})
+
+
+def _drop_added(params: Any, content: dict[str, Any]) -> None:
+    for each in dataclasses.fields(params) if dataclasses.is_dataclass(params) else ():
+        value = getattr(params, each.name)
+        if each.metadata.get("added") and value == each.default:
+            del content[each.name]
+        elif isinstance(content.get(each.name), dict):
+            _drop_added(value, content[each.name])
+
+
 def decisive(config: RunConfig) -> dict[str, Any]:
     """A recipe as it is hashed: without keys that older recipes lack, where they say nothing."""
     content = as_dict(config)
+    _drop_added(config.method.params, content["method"]["params"])
     if not config.scenario.learned:
         for key in ("learned", "learned_by"):
             del content["scenario"][key]

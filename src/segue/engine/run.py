@@ -237,27 +237,39 @@ def _train(
     with autocast(device, config.train.precision):  # as in training
         method.begin_step(context)
     aside = time.monotonic() - began
-    session = Session.start(method, step, config.optim, config.train, device, context.generator, group)
-    session.weights = weights_content(config) if step.first else None
-    if inside is not None:
-        session.load_state_dict(inside)
-    batches = data.train_batches(step.index, device, session.iteration, replay_memory(config.method.params))
-    watch = watcher(method, data, step, site) if config.eval.every else None
-    with site.display.bar(step_title(data, step), len(batches.order), session.iteration) as bar:
-        losses = train_step(
-            session, step, batches, config.optim, config.train, log, site.store, bar, site.interrupts, watch
-        )
-    group.broadcast_norm(method)
+    losses: dict[str, float] = {}
+    spent, weights = 0.0, None
+    if method.trains(step):
+        session = Session.start(method, step, config.optim, config.train, device, context.generator, group)
+        session.weights = weights_content(config) if step.first else None
+        if inside is not None:
+            session.load_state_dict(inside)
+        losses = _iterate(session, data, step, site, log)
+        spent, weights = session.seconds, session.weights
     if before is not None:
         fuse_weights(method.model, before, new_share(config.method.fuse, step))
     began = time.monotonic()
     method.end_step(context)
     aside += time.monotonic() - began
-    outcome = {"losses": losses, "seconds": session.seconds + aside, "peak_memory": peak_memory(device)}
+    outcome = {"losses": losses, "seconds": spent + aside, "peak_memory": peak_memory(device)}
     if log is not None:
         tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
-        site.store.save_finished(step.index, tree | {"weights": session.weights})
+        site.store.save_finished(step.index, tree | {"weights": weights})
     return outcome
+
+
+def _iterate(session: Session, data: Data, step: Step, site: Site, log: RunLog | None) -> dict[str, float]:
+    """The iterations of a step from where the session is; returns the mean loss terms of its last epoch."""
+    config, method = data.config, session.method
+    replay = replay_memory(config.method.params)
+    batches = data.train_batches(step.index, site.device, session.iteration, replay)
+    watch = watcher(method, data, step, site) if config.eval.every else None
+    with site.display.bar(step_title(data, step), len(batches.order), session.iteration) as bar:
+        losses = train_step(
+            session, step, batches, config.optim, config.train, log, site.store, bar, site.interrupts, watch
+        )
+    site.group.broadcast_norm(method)
+    return losses
 
 
 def _begin_with(method: Method, learned: Learned, step: Step, site: Site) -> None:

@@ -99,6 +99,10 @@ class Method(Declaration, nn.Module, ABC):
             self.teacher = Teacher(self.deployed())
         self.model.grow(step, balanced=self.balanced_init and not step.first)
 
+    def trains(self, step: Step) -> bool:
+        """Whether a step has iterations; else `begin_step` and `end_step` do all of it."""
+        return True
+
     def begin_step(self, ctx: StepContext) -> None:
         """Prepare for a step: the model has grown, the teacher is set."""
 

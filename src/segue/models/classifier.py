@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from segue.models.ridge import RidgeClassifier
+
 
 class GrowingClassifier(nn.Module):
     """h (B x F x h x w) -> logits (B x K x h x w), a 1 x 1 convolution with bias per step."""
@@ -131,5 +133,10 @@ def fold_unknown(scores_BUhw: Tensor) -> Tensor:
     return torch.cat([background_B1hw, scores_BUhw[:, 1:-1]], dim=1)
 
 
-CLASSIFIERS = {"linear": GrowingClassifier, "sigmoid": SigmoidClassifier, "unknown": UnknownClassifier}
-Classifier = GrowingClassifier | SigmoidClassifier | UnknownClassifier
+CLASSIFIERS = {
+    "linear": GrowingClassifier,
+    "ridge": RidgeClassifier,
+    "sigmoid": SigmoidClassifier,
+    "unknown": UnknownClassifier,
+}
+Classifier = GrowingClassifier | RidgeClassifier | SigmoidClassifier | UnknownClassifier

@@ -95,7 +95,9 @@ class Segmenter(nn.Module):
         kind = name_of(self.classifier, CLASSIFIERS)
         if kind is None:
             raise unnamed(self.classifier, "classifier", "CLASSIFIERS")
-        return {"kind": kind, "sizes": list(self.classifier.sizes)}
+        spec = {"kind": kind, "sizes": list(self.classifier.sizes)}
+        width = getattr(self.classifier, "width", None)
+        return spec if width is None else {**spec, "width": width}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], channels: int | None = None) -> Segmenter:
@@ -122,7 +124,8 @@ class Segmenter(nn.Module):
             kind = _listed(fusion.kind, FUSIONS, "fusion layer")
             model.fusion = kind.from_spec(model.backbone.channels[-1], fusion.config)
         classifier = _listed(wanted.classifier.kind, CLASSIFIERS, "classifier")
-        model.classifier = classifier(model.classifier.in_channels)
+        width = () if wanted.classifier.width is None else (wanted.classifier.width,)
+        model.classifier = classifier(model.classifier.in_channels, *width)
         for size in wanted.classifier.sizes:
             model.classifier.grow(size, balanced=False)
         return model
