@@ -28,6 +28,8 @@ FULL = {
         "name": "mib",
         "params": {"kd_weight": 1e-05, "layers": [1, {"é": None}], "text": "1e-2"},
         "fuse": 0.5,
+        "start": "share",
+        "start_epochs": 3,
     },
     "data": {"root": "images", "empty": {}},
     "model": {

@@ -88,6 +88,11 @@ class MethodConfig:
     fuse: Fuse = "none"
     """weight of a step's trained tensors in the average with those it began with: none (not averaged), ewf
     (sqrt of the share of new classes), or a number"""
+    start: Literal["own", "share", "random", "similar"] = "own"
+    """first weights of new classifiers: the method's own, shares of background (MiB), random, or composed of
+    all old ones and tuned before the step (NeST)"""
+    start_epochs: Count = 5
+    """epochs in which start=similar tunes new classifiers"""
 
 
 @dataclass(frozen=True)
@@ -291,6 +296,10 @@ def decisive(config: RunConfig) -> dict[str, Any]:
         del content["train"]["balance"]
     if config.method.fuse == "none":
         del content["method"]["fuse"]
+    if config.method.start != "similar":
+        del content["method"]["start_epochs"]
+    if config.method.start == "own":
+        del content["method"]["start"]
     return content
 
 

@@ -43,6 +43,7 @@ from segue.engine.runtime import (
     reset_peak_memory,
     seed_all,
 )
+from segue.engine.similar_start import start_from_similar
 from segue.engine.site import Site
 from segue.engine.start import read_start, take_over, weights_content
 from segue.engine.track import check_tracker, open_tracker
@@ -234,6 +235,8 @@ def _train(
     method.model.norm_frozen = config.train.norm == "frozen" and not step.first
     method.train()  # a run that goes on comes here from a test, a resumed one does not
     context, began = _context(data, step, device), time.monotonic()
+    if config.method.start == "similar" and not step.first and inside is None:
+        start_from_similar(method, context, config.optim, config.method.start_epochs)
     with autocast(device, config.train.precision):  # as in training
         method.begin_step(context)
     aside = time.monotonic() - began

@@ -69,7 +69,7 @@ class MBS(Method):
 
     def grow(self, step: Step) -> None:
         super().grow(step)
-        if not step.first:
+        if not step.first and self.new_start == "own":
             self.start_as_background()
 
     @torch.no_grad()
