@@ -55,6 +55,7 @@ PARAMS: dict[str, list[str]] = {
         *("feature_weight=5.0", "apart_weight=0.05", "positive_weight=4.0", "sure_logit=0.0"),
         *("length=feature", "adapt=false", "margin_weight=0.1"),
     ],
+    "rcil": ["branches=twins", "kd_weight=10.0", "cube_factor=0.01", "cube_last_factor=0.0005"],
     "acil": ["width=64", "ridge=1.0", "confidence=0.7"],
     "mbs": ["confidence=0.7", "feature_weight=1.0", "kd_weight=25.0", "apart_weight=1.0"],
     "dkd": [
