@@ -24,7 +24,13 @@ FULL = {
         "manifest": "scenario.json",
         "hold_out": 0.25,
     },
-    "method": {"name": "mib", "params": {"kd_weight": 1e-05, "layers": [1, {"é": None}], "text": "1e-2"}},
+    "method": {
+        "name": "mib",
+        "params": {"kd_weight": 1e-05, "layers": [1, {"é": None}], "text": "1e-2"},
+        "fuse": 0.5,
+        "start": "share",
+        "start_epochs": 3,
+    },
     "data": {"root": "images", "empty": {}},
     "model": {
         "backbone": "tiny",
