@@ -95,7 +95,7 @@ def export_graph(model: Model, path: str | Path, wanted: Wanted) -> Report:
     if wanted.images is not None:
         samples = read_samples(wanted.images, model.classes, model.images.bits)
     about = About(model.classes, model.colours, model.images)
-    network = ClosedBackground(model.network) if getattr(model, "closed", False) else model.network
+    network = ClosedBackground(model.network) if model.closed else model.network
     module = ImageToLogits(network, len(model.classes), wanted.outputs).eval()
     with atomic_file(path) as file:
         words = metadata(about, stride_of(module.network))
