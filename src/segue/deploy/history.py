@@ -25,7 +25,10 @@ class History:
         return str(self.recipe["method"]["name"])
 
 
-PLACES = (("data", "root"), ("data", "skip"), ("model", "weights"), ("scenario", "manifest"))
+PLACES = (
+    *(("data", "root"), ("data", "skip"), ("model", "weights")),
+    *(("scenario", "manifest"), ("scenario", "keep")),
+)
 """recipe keys that name files of the machine where a run was trained"""
 
 

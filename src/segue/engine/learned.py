@@ -52,8 +52,12 @@ def begin_with(method: Method, learned: Learned) -> tuple[str, ...]:
     fresh = method.state_dict()
     network = {f"{MODEL}{name}": tensor for name, tensor in learned.network.items()}
     told = network | dict(learned.kept)
-    if unknown := [name for name in learned.kept if name not in fresh]:
-        raise UserError(f"{learned.source} keeps '{unknown[0]}', which this method does not know.")
+    for what, names in (("has", network), ("keeps", learned.kept)):
+        if unknown := [name for name in names if name not in fresh]:
+            raise UserError(
+                f"{learned.source} {what} '{unknown[0]}', with which {type(method).__name__} cannot go on:"
+                " extend it with the method that made it."
+            )
     state = {name: told.get(name, tensor) for name, tensor in fresh.items()}
     load_strictly(method, state, Path(learned.source))
     return tuple(name for name in fresh if name not in told)
