@@ -69,12 +69,20 @@ def _convert(data: str | Path, place: Path, display: Display) -> None:
     """Convert to a place where an earlier conversion may lie: it goes when the new one is whole."""
     if place.exists() and not (place / LISTING).is_file():
         raise UserError(f"{place} is in the way: {data} is to be converted to it. Move it, or rename --out.")
-    source, fresh = read_source(Path(data)), place.with_name(f"{place.name}.new")
-    title = TITLES.get(source.format, source.format)
+    fresh = place.with_name(f"{place.name}.new")
     if (fresh / LISTING).is_file():
         remove_converted(fresh)
-    with display.bar(f"converting {title}", len(source.drawings)) as bar:
-        done = convert(source, fresh, "folder", advance=lambda count, _: bar.update(count), listing=LISTING)
+    try:
+        source = read_source(Path(data))
+        title = TITLES.get(source.format, source.format)
+        with display.bar(f"converting {title}", len(source.drawings)) as bar:
+            done = convert(source, fresh, "folder", advance=lambda n, _: bar.update(n), listing=LISTING)
+    except UserError as error:
+        if "--" not in str(error):
+            raise
+        raise UserError(
+            f"{error}\nThese are options of segue data convert IN OUT: extend with OUT."
+        ) from error
     if place.exists():
         remove_converted(place)
     os.rename(fresh, place)
