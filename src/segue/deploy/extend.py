@@ -10,6 +10,7 @@ import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from segue.deploy.load import load, load_run
 from segue.deploy.model import Model
 from segue.deploy.new_data import ready_folder
 from segue.engine.checkpoint import tensor_digest
-from segue.engine.learned import Learned
+from segue.engine.learned import Learned, check_fit
 from segue.engine.recipe import complete
 from segue.engine.run import run
 from segue.models.segmenter import Segmenter
@@ -76,6 +77,8 @@ def extend(
         own = _is_own(loaded, config.method.name)
         kept = loaded.history.kept if loaded.history is not None and own else {}
         learned = Learned(handed_over(loaded.network, own)[1], kept, source)
+        if not own or any(word.startswith(("method.", "model.")) for word in overrides):
+            check_fit(config, learned)
         run(config, folder, resume, overwrite, device, display, learned=learned)
     grown = load_run(folder, device=device)
     grown = replace(grown, colours=_grown_colours(loaded, grown))
@@ -152,7 +155,7 @@ def recipe_of(
 ) -> RunConfig:
     """The recipe of the step: that of the model's run, on new images."""
     history = model.history
-    steps = history.steps if history is not None else (model.classes[1:],)
+    steps = history.steps if history is not None else _grown_steps(model)
     stored: Mapping[str, Any] = history.recipe if history is not None else _plain_recipe(model)
     name = method or (history.method if history is not None else DEFAULT_METHOD)
     own = _is_own(model, name)
@@ -177,6 +180,13 @@ def recipe_of(
         **{section: stored[section] for section in ("optim", "train", "eval") if section in stored},
     }
     return complete(merge(json.loads(json.dumps(asked)), said))
+
+
+def _grown_steps(model: Model) -> tuple[tuple[str, ...], ...]:
+    """The classes of each step, as the classifier has grown: its first part holds background too."""
+    names = iter(model.classes[1:])
+    first, *rest = model.network.classifier.sizes
+    return tuple(tuple(islice(names, size)) for size in (first - 1, *rest))
 
 
 def _plain_recipe(model: Model) -> dict[str, Any]:

@@ -68,17 +68,16 @@ class Segmenter(nn.Module):
         self.compiled = False
         """backbone and head go through `torch.compile`"""
         self._frozen: list[nn.Module] = []
-        self.settled = nn.ModuleList(
-            _fusion_layer(spec, self.backbone.channels[-1]) for spec in config.settled
-        )
+        self.settled = nn.ModuleList()
         """fusion layers of earlier methods, now fixed parts of the encoder"""
-        for layer in self.settled:
-            self.freeze(layer)
         for name in ("mean", "std"):
             values = torch.tensor(getattr(self.backbone, name)).view(1, 3, 1, 1) * 255
             self.register_buffer(name, values, persistent=False)
         link_norms(self, self._maps)
         self.freeze_stages(config.frozen_stages)
+        for spec in config.settled:  # after the norms are linked: these compute as they always did
+            self.settled.append(_fusion_layer(spec, self.backbone.channels[-1]))
+            self.freeze(self.settled[-1])
 
     def spec(self) -> dict[str, Any]:
         """The structure in words that JSON knows: config, fusion layer, classifier; no weights.
