@@ -55,5 +55,6 @@ def state(run: Path, step: int) -> dict[str, torch.Tensor]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder, to see that nothing was touched."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Every file of a folder but the cache, to see that nothing was touched."""
+    files = (path for path in folder.rglob("*") if path.is_file() and "cache" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

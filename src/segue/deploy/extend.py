@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
@@ -70,6 +71,8 @@ def extend(
     out, display = Path(out), display or Display()
     if isinstance(model, str | Path) and out.resolve() == user_path(model).resolve():
         raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
+    if not (resume or overwrite) and out.exists() and (out.is_file() or any(out.iterdir())):
+        raise UserError(f"{out} exists. Go on with --resume, start anew with --overwrite, or rename --out.")
     folder = Path(run_folder) if run_folder is not None else run_folder_of(out)
     with ready_folder(data, out, folder, resume, overwrite, display) as images:
         classes = new_classes(loaded, images, new, sure, data)
@@ -82,8 +85,19 @@ def extend(
         run(config, folder, resume, overwrite, device, display, learned=learned)
     grown = load_run(folder, device=device)
     grown = replace(grown, colours=_grown_colours(loaded, grown))
-    grown.save(out)
+    _save_whole(grown, out)
     return grown
+
+
+def _save_whole(model: Model, out: Path) -> None:
+    """Write a new model, or nothing: a full disk leaves no piece of one."""
+    is_new = not out.exists()
+    try:
+        model.save(out)
+    except BaseException:
+        if is_new:
+            shutil.rmtree(out, ignore_errors=True)
+        raise
 
 
 def handed_over(network: Segmenter, own: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
