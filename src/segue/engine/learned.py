@@ -72,7 +72,7 @@ def check_fit(config: RunConfig, learned: Learned) -> None:
     sizes = [len(group) for group in config.scenario.split[: config.scenario.learned]]
     ids = [tuple(range(1 + sum(sizes[:k]), 1 + sum(sizes[: k + 1]))) for k in range(len(sizes))]
     for k, new in enumerate(ids):
-        method.grow(Step(k, new, sum(ids[:k], ())))
+        method.pass_through(Step(k, new, sum(ids[:k], ())))
     begin_with(method, learned)
 
 

@@ -172,7 +172,10 @@ def _run_steps(
     try:
         for step in data.scenario:
             seed_all(derive_seed(data.config.train.seed, step.index))
-            method.grow(step)
+            if step.index <= max(point.finished_step, first - 1):
+                method.pass_through(step)
+            else:
+                method.grow(step)
             if step.index < max(point.finished_step, first - 1):
                 continue
             if step.index == point.finished_step:
