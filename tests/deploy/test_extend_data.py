@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import functools
 import json
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -16,7 +19,11 @@ from PIL import Image
 
 import segue
 from segue.core.errors import UserError
+from segue.data import convert as convert_module
+from segue.data.annotations import target
+from segue.deploy import new_data
 from segue.deploy.new_data import LISTING
+from segue.engine.folder import locked
 
 WORDS = {"display": QUIET, "device": "cpu", "overrides": ["train.epochs=1"]}
 SQUARE = [[4, 4], [27, 4], [27, 13], [4, 13]]
@@ -165,4 +172,33 @@ def test_bad_annotations_are_named_with_the_way_round_them(command_line, model: 
     (data / "b0.json").write_text("{")
     code, _, err = command_line("extend", model, data, "--out", tmp_path / "grown")
     assert code == 2 and "b0.json" in err and "segue data convert" in err and "Traceback" not in err
+    assert {path.name for path in tmp_path.iterdir()} == {"export"}
+
+
+def test_a_conversion_that_another_extension_reads_stays(
+    command_line, model: Path, tmp_path: Path, monkeypatch
+):
+    data, out = labelme(tmp_path / "export"), tmp_path / "grown"
+    segue.extend(model, data, out, **WORDS)
+    converted = content(tmp_path / "grown-data")
+    monkeypatch.setattr(new_data, "locked", functools.partial(locked, patience=0.0))
+    with locked(tmp_path / "grown-run"):
+        code, _, err = command_line("extend", model, data, "--out", out, "--overwrite")
+    assert code == 2 and "Another process" in err
+    assert content(tmp_path / "grown-data") == converted
+    assert sorted(path.name for path in tmp_path.glob("grown*")) == ["grown", "grown-data", "grown-run"]
+
+
+def test_a_full_disk_leaves_no_piece_of_a_conversion(command_line, model: Path, tmp_path: Path, monkeypatch):
+    data, writes = labelme(tmp_path / "export"), iter(range(100))
+    real = target.write_mask
+
+    def write_mask(mask: np.ndarray, path: Path) -> None:
+        if next(writes) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(mask, path)
+
+    monkeypatch.setattr(convert_module, "write_mask", write_mask)
+    code, _, err = command_line("extend", model, data, "--out", tmp_path / "grown")
+    assert code == 2 and "No space left" in err and "Traceback" not in err
     assert {path.name for path in tmp_path.iterdir()} == {"export"}

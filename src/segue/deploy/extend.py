@@ -69,10 +69,7 @@ def extend(
     source = str(model) if isinstance(model, str | Path) else "the model"
     loaded = load(model, "cpu") if isinstance(model, str | Path) else model
     out, display = Path(out), display or Display()
-    if isinstance(model, str | Path) and out.resolve() == user_path(model).resolve():
-        raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
-    if not (resume or overwrite) and out.exists() and (out.is_file() or any(out.iterdir())):
-        raise UserError(f"{out} exists. Go on with --resume, start anew with --overwrite, or rename --out.")
+    _check_out(out, model, resume or overwrite)
     folder = Path(run_folder) if run_folder is not None else run_folder_of(out)
     with ready_folder(data, out, folder, resume, overwrite, display) as images:
         classes = new_classes(loaded, images, new, sure, data)
@@ -87,6 +84,14 @@ def extend(
     grown = replace(grown, colours=_grown_colours(loaded, grown))
     _save_whole(grown, out)
     return grown
+
+
+def _check_out(out: Path, model: Model | str | Path, again: bool) -> None:
+    """Refuse to write the grown model over another one."""
+    if isinstance(model, str | Path) and out.resolve() == user_path(model).resolve():
+        raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
+    if not again and out.exists() and (out.is_file() or any(out.iterdir())):
+        raise UserError(f"{out} exists. Go on with --resume, start anew with --overwrite, or rename --out.")
 
 
 def _save_whole(model: Model, out: Path) -> None:

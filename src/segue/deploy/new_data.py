@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from segue.core.errors import UserError
@@ -17,6 +17,7 @@ from segue.core.progress import Display
 from segue.data.annotations import read_source
 from segue.data.convert import convert
 from segue.data.layout import IMAGE_FOLDERS, MASK_FOLDERS, read_lines
+from segue.engine.folder import locked
 
 LISTING = "converted-files.txt"
 """file in a conversion that lists all others: what may be removed again"""
@@ -55,13 +56,15 @@ def ready_folder(
             display.say(f"{data} has been converted to {place}.")
         yield place
         return
-    _convert(data, place, display)
+    with locked(run_folder):  # another extension may be reading what lies there
+        _convert(data, place, display)
     try:
         yield place
     except BaseException:
         began = recipe.exists() and (resume or overwrite or not run_was_there)
         if not began:
-            remove_converted(place)
+            with suppress(UserError), locked(run_folder, patience=0.0):
+                remove_converted(place)
         raise
 
 
