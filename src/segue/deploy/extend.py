@@ -81,7 +81,8 @@ def extend(
             check_fit(config, learned)
         run(config, folder, resume, overwrite, device, display, learned=learned)
     grown = load_run(folder, device=device)
-    grown = replace(grown, colours=_grown_colours(loaded, grown))
+    history = grown.history.after(loaded.history) if grown.history is not None else None
+    grown = replace(grown, colours=_grown_colours(loaded, grown), history=history)
     _save_whole(grown, out)
     return grown
 
@@ -196,7 +197,8 @@ def recipe_of(
         "method": dict(stored["method"]) if own else {"name": name},
         "data": {"root": str(data)},
         "model": {**handed_over(model.network, own)[0], "weights": None, "pretrained": False},
-        **{section: stored[section] for section in ("optim", "train", "eval") if section in stored},
+        **{section: stored[section] for section in ("optim", "train") if section in stored},
+        "eval": {**stored.get("eval", {}), "background": "closed" if model.closed else "open"},
     }
     return complete(merge(json.loads(json.dumps(asked)), said))
 
