@@ -145,7 +145,7 @@ def test_show_prints_the_resolved_recipe():
     code, text = call(*words, "--quiet")
     recipe = yaml.safe_load(text)
     assert code == 0
-    assert recipe["method"] == {"name": "mib", "params": {"kd_weight": 100.0}}
+    assert (recipe["method"]["name"], recipe["method"]["params"]) == ("mib", {"kd_weight": 100.0})
     assert recipe["scenario"]["split"] == "15-1" and recipe["scenario"]["mode"] == "overlapped"
     assert recipe["train"]["seed"] == 3 and recipe["train"]["epochs"] == 2
 
