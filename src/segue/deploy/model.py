@@ -24,6 +24,7 @@ from segue.deploy.prepare import ImageLike, Preparation
 from segue.engine.checkpoint import tensor_digest
 from segue.losses import upsample
 from segue.losses.pseudo import most_likely
+from segue.models.classifier import close_background
 from segue.models.segmenter import Segmenter
 
 FILE = ".safetensors"
@@ -58,11 +59,18 @@ class Model:
     """steps, recipe and what the method keeps; None: only the network is known"""
     colours: tuple[Colour, ...] = field(default=(), repr=False)
     """red, green and blue of each class in pictures; unless given, colours that can be told apart"""
+    closed: bool = False
+    """whether no pixel is called background: for a model of data in which every pixel has a class"""
 
     def __post_init__(self) -> None:
         if not self.colours:
             distinct = distinct_colours(min(len(self.classes), MOST_COLOURS))
             self.colours = (BACKGROUND, *islice(cycle(distinct), len(self.classes) - 1))
+
+    @property
+    def header(self) -> Header:
+        """What stands beside the weights in a file."""
+        return Header(self.network.spec(), self.classes, self.images, self.colours, self.closed)
 
     @torch.inference_mode()
     def predict(self, image: ImageLike, probabilities: bool = False) -> Prediction:
@@ -107,14 +115,13 @@ class Model:
     def _logits(self, images_B3HW: Tensor) -> Tensor:
         """What the network says, at its own stride: all ways to predict go through here."""
         network = self.network.eval()
-        return network(images_B3HW.to(network.mean.device)).logits
+        logits = network(images_B3HW.to(network.mean.device)).logits
+        return close_background(logits) if self.closed else logits
 
     @property
     def digest(self) -> str:
         """A text that is another one for a model that may answer otherwise."""
-        about = (
-            f"{self.classes} {self.images} {self.network.config} {tensor_digest(self.network.state_dict())}"
-        )
+        about = f"{self.classes} {self.images} {self.closed} {self.network.config} {tensor_digest(self.network.state_dict())}"
         return f"blake2b:{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
 
     def save(self, path: str | Path) -> None:
@@ -128,10 +135,9 @@ class Model:
         """
         check_export(path)
         if Path(path).suffix.lower() == FILE:
-            save_model(self.network, self.classes, path, self.images, self.colours)
+            save_model(self.network, self.classes, path, self.images, self.colours, self.closed)
             return
-        header = Header(self.network.spec(), self.classes, self.images, self.colours)
-        save_folder(Path(path), self.network, header, self.history)
+        save_folder(Path(path), self.network, self.header, self.history)
 
     def export(self, path: str | Path) -> None:
         """Write the model in the format that the name of `path` asks for.
