@@ -121,7 +121,8 @@ class Model:
     @property
     def digest(self) -> str:
         """A text that is another one for a model that may answer otherwise."""
-        about = f"{self.classes} {self.images} {self.closed} {self.network.config} {tensor_digest(self.network.state_dict())}"
+        weights = tensor_digest(self.network.state_dict())
+        about = f"{self.classes} {self.images} {self.closed} {self.network.config} {weights}"
         return f"blake2b:{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
 
     def save(self, path: str | Path) -> None:
