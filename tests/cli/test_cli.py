@@ -26,6 +26,7 @@ VERBS = (
     "eval",
     "export",
     "extend",
+    "predict",
     "report",
     "demo",
     "ablate",

@@ -108,4 +108,4 @@ def _tell_verdict(verdict: Verdict, out: Path, page: Path, quiet: bool) -> None:
         tell(f"  {line}")
     tell(f"Model: {out}. Run: {page.parent}")
     tell(f"Pictures of what changed: {page}")
-    tell_next(f"predict {quote(out)} PHOTO", "masks of your images", silent=quiet)
+    tell_next(f"predict {quote(out)} photos/ --out predicted", "masks of new images", silent=quiet)
