@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,14 @@ def test_batches_and_probabilities_agree_with_one_image_at_a_time(model):
     loaded.network.classifier.to(torch.float32)
     next(loaded.network.parameters()).data += 1
     assert loaded.digest != package.load(model, device="cpu").digest
+
+
+def test_a_closed_background_is_honoured(model):
+    loaded = replace(package.load(model, device="cpu"), closed=True)
+    assert (
+        loaded.answers([photo()])[0].ids.min() > 0 and loaded.digest != replace(loaded, closed=False).digest
+    )
+    assert np.allclose(loaded.probabilities(photo()[None])[:, 0], 0)
 
 
 SLOW = """

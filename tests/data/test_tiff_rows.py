@@ -82,6 +82,14 @@ def test_a_header_cannot_ask_for_all_memory(tmp_path, monkeypatch):
         pass
 
 
+def test_rows_without_end_are_refused(tmp_path, monkeypatch):
+    """Whole rows are held in memory."""
+    Image.fromarray(pixels()).save(tmp_path / "a.tif")
+    monkeypatch.setattr("segue.data.tiff_rows.LONGEST", SIZE[0] - 1)
+    with pytest.raises(BadFile, match="too large to be read"), tiff_rows(tmp_path / "a.tif"):
+        pass
+
+
 def test_turned_pictures_are_refused(tmp_path):
     Image.fromarray(pixels()).save(tmp_path / "a.tif", tiffinfo={274: 6})
     with pytest.raises(BadFile, match="stored turned"), tiff_rows(tmp_path / "a.tif"):

@@ -23,8 +23,8 @@ from segue.core.errors import UserError
 from segue.data.image_files import ORIENTATION, QUIET, BadFile, opened
 from segue.data.images import rgb_pixels
 
-MOST_PIXELS = 2**32
-"""pixels of the largest image: 65,536 x 65,536"""
+MOST_PIXELS, LONGEST = 2**32, 2**17
+"""pixels of the largest image (65,536 x 65,536), and of the longest side: whole rows are held in memory"""
 WIDTH, HEIGHT, STRIPS, ROWS_PER_STRIP, STRIP_BYTES = 256, 257, 273, 278, 279
 TILE_WIDTH, TILE_HEIGHT, TILES, TILE_BYTES, PLANES = 322, 323, 324, 325, 284
 COMPRESSION = 259
@@ -70,7 +70,7 @@ class TiffRows:
         image = TiffImagePlugin.TiffImageFile(file)
         tags: Any = image.tag_v2
         width, height = image.size
-        if width * height > MOST_PIXELS:
+        if width * height > MOST_PIXELS or max(width, height) > LONGEST:
             raise BadFile("unreadable", f"{path} is too large to be read: {width} x {height} pixels.")
         if getattr(image, "n_frames", 1) > 1:
             raise BadFile("unreadable", f"{path} holds {image.n_frames} pictures; one is needed.")
@@ -164,4 +164,5 @@ def tiff_rows(path: Path, bits: int = 16) -> Iterator[TiffRows]:
     except UserError:
         raise
     except Exception as error:  # PIL has no list of what it raises
-        raise BadFile("unreadable", f"{path} cannot be read: {error}. The file may be damaged.") from error
+        reason = f"the tag {error} is missing" if isinstance(error, KeyError) else error
+        raise BadFile("unreadable", f"{path} cannot be read: {reason}. The file may be damaged.") from error

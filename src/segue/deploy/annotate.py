@@ -150,10 +150,10 @@ def _write_labelme(folder: Path, out: Path, images: Iterator[Annotated], classes
 
 
 def _shape(region: np.ndarray, name: str) -> dict[str, Any]:
-    """A mask: both corners belong to it, and between them lies a PNG of zeros and ones."""
+    """A mask: both corners belong to it, and between them lies a PNG of one bit per pixel."""
     (left, top), (right, bottom) = _corners(region)
     png = io.BytesIO()
-    Image.fromarray(region[top : bottom + 1, left : right + 1].astype(np.uint8)).save(png, format="PNG")
+    Image.fromarray(region[top : bottom + 1, left : right + 1]).save(png, format="PNG")
     return {
         "label": name,
         "points": [[left, top], [right, bottom]],

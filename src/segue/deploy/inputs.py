@@ -52,7 +52,10 @@ class Input:
         """Another text once the file has changed."""
         if self.path is None:
             return ""
-        status = os.stat(self.path)
+        try:
+            status = os.stat(self.path)
+        except OSError:  # whoever reads it says why
+            return ""
         return f"{status.st_size} {status.st_mtime_ns}"
 
 

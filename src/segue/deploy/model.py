@@ -123,7 +123,7 @@ class Model:
     def digest(self) -> str:
         """A text that is another one for a model that may answer otherwise."""
         weights = tensor_digest(self.network.state_dict())
-        about = f"{self.classes} {self.images} {self.network.config} {self.closed} {weights}"
+        about = f"{self.classes} {self.images} {self.closed} {self.network.config} {weights}"
         return f"blake2b:{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
 
     def save(self, path: str | Path) -> None:

@@ -46,7 +46,7 @@ class Record:
     confidence: float
     """mean probability of the predicted classes"""
     seconds: float
-    """time that the prediction took, reading and writing left out; images of a batch share its time"""
+    """time that the prediction took, without writing; an equal share of its batch's time"""
     changed: float | None = None
     """percent of the pixels on which the old model says otherwise; None: no old model"""
 

@@ -12,19 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from segue.core.classes import Colour
 from segue.core.progress import Bar, Display
 from segue.data.image_files import BadFile
 from segue.deploy.inputs import Input, Picture, picture, video_pictures
-from segue.deploy.legend import Reduced, overlay, side_by_side
-from segue.deploy.mask_file import mask_file
-from segue.deploy.outputs import COMPARED, MASKS, OVERLAYS, Folder, Record
-from segue.deploy.prediction import Prediction
+from segue.deploy.outputs import Folder, Record
 from segue.deploy.predictor import Answer, Predictor
 from segue.deploy.prepare import MOST_PIXELS
 from segue.deploy.tiles import Strip, blend_tiles, tile_length
 from segue.deploy.video import count_frames
 from segue.deploy.views import Views
+from segue.deploy.writer import Writer
 
 LARGE = 2**26
 """pixels from which on an image is tiled without being asked, where the model resizes images: 8192 x 8192"""
@@ -128,7 +125,8 @@ class _Session:
         self._waiting: dict[tuple[int, int], list[tuple[Picture, str]]] = {}
         self.skipped: list[tuple[str, str]] = []
         self.resumed = 0
-        self._classes, self._colours, self._from_old = _joint_classes(predictor, old)
+        self._done = 0
+        self._writer = Writer(folder, predictor, old, settings.overlay)
 
     def ordered(self) -> list[Record]:
         """Records of the finished images in the order of the inputs."""
@@ -145,7 +143,7 @@ class _Session:
             elif not self._is_done(source.name, source.key, state):
                 with picture(source, self._predictor.images.bits) as one:
                     self._take_picture(one, state)
-        except (BadFile, OSError) as error:
+        except BadFile as error:
             self._skip(source.name, error)
 
     def flush(self) -> None:
@@ -156,6 +154,7 @@ class _Session:
     def _is_done(self, name: str, key: str, state: str) -> bool:
         self._records[key] = record = self._folder.finished(name, key, state)
         self.resumed += record is not None
+        self._done += record is not None
         return record is not None
 
     def _take_picture(self, one: Picture, state: str) -> None:
@@ -188,15 +187,14 @@ class _Session:
                 self._skip(one.name, earlier)
                 continue
             strips = iter([Strip(0, one.pixels, *answer)])
-            self._write(one, state, strips, None if earlier is None else iter([earlier.ids]), _Clock(share))
+            self._write(one, state, strips, None if earlier is None else iter([earlier.ids]), share)
 
     def _predict_tiled(self, one: Picture, tile: int, state: str) -> None:
-        clock = _Clock()
-        strips = clock.measure(self._tiled(self._predictor, one, tile))
+        strips = self._tiled(self._predictor, one, tile)
         earlier = None
         if self._old is not None:
             earlier = (strip.ids for strip in self._tiled(self._old, one, tile))
-        self._write(one, state, strips, earlier, clock)
+        self._write(one, state, strips, earlier)
 
     def _tiled(self, predictor: Predictor, one: Picture, tile: int) -> Iterator[Strip]:
         views = self._settings.views
@@ -214,65 +212,34 @@ class _Session:
         state: str,
         strips: Iterator[Strip],
         earlier: Iterator[np.ndarray] | None,
-        clock: _Clock,
+        seconds: float = 0.0,
     ) -> None:
-        """Everything that is written of one image, as its rows come in."""
-        height, width = one.size
-        shown = Reduced(one.size) if self._settings.overlay or earlier is not None else None
-        counts, sure, changed = np.zeros(len(self._classes), dtype=np.int64), 0.0, 0
-        mask = f"{MASKS}/{one.key}.png"
-        with mask_file(
-            self._folder.root / mask, self._folder.root, one.size, self._predictor.colours
-        ) as file:
-            for strip in strips:
-                file.write(strip.ids)
-                counts += np.bincount(strip.ids.ravel(), minlength=len(counts))
-                sure += float(strip.confidence.sum(dtype=np.float64))
-                layers = [strip.pixels, strip.ids]
-                if earlier is not None:
-                    layers.append(self._from_old[next(earlier)])
-                    changed += int((layers[2] != strip.ids).sum())
-                if shown is not None:
-                    shown.add(strip.top, *layers)
-                if len(strip.ids) < height:
-                    self._tell(f", {one.key}: {100 * (strip.top + len(strip.ids)) // height} %")
-        files = [mask, *self._draw(one.key, shown)]
-        area = height * width
-        found = {name: int(count) for name, count in zip(self._classes, counts, strict=True) if count}
-        share = None if earlier is None else 100 * changed / area
-        record = Record(one.name, one.key, width, height, found, sure / area, clock.seconds, share)
-        self._folder.finish(record, state, files)
-        self._records[one.key] = record
-        self._tell()
+        """Write an image and note that it is done; `seconds` is the time that it has taken before."""
+        height, clock = one.size[0], _Clock(seconds)
 
-    def _draw(self, key: str, shown: Reduced | None) -> list[str]:
-        """Pictures of an image, if any are asked for; their places."""
-        if shown is None:
-            return []
-        pixels, ids, *before = shown.arrays()
-        after, files = Prediction(ids, self._classes, self._colours, pixels), []
-        if self._settings.overlay:
-            files.append(f"{OVERLAYS}/{key}.png")
-            self._folder.save_picture(files[-1], overlay(after))
-        if before:
-            files.append(f"{COMPARED}/{key}.png")
-            self._folder.save_picture(files[-1], side_by_side(replace(after, ids=before[0]), after))
-        return files
+        def tell(rows: int) -> None:
+            if rows < height:
+                self._tell(f", {one.key}: {100 * rows // height} %")
+
+        record, files = self._writer.write(one, clock.measure(strips), earlier, tell)
+        self._records[one.key] = record = replace(record, seconds=clock.seconds)
+        self._folder.finish(record, state, files)
+        self._done += 1
+        self._tell()
 
     def _skip(self, name: str, error: Exception) -> None:
         self.skipped.append((name, str(error)))
         self._tell()
 
     def _tell(self, within: str = "") -> None:
-        done = sum(record is not None for record in self._records.values())
-        rate = (done - self.resumed) / max(1e-9, time.monotonic() - self._began)
-        self._bar.update(done + len(self.skipped), f"{rate:.1f} images/s{within}")
+        rate = (self._done - self.resumed) / max(1e-9, time.monotonic() - self._began)
+        self._bar.update(self._done + len(self.skipped), f"{rate:.1f} images/s{within}")
 
 
 class _Clock:
     """Adds up the time that a prediction takes, without what is done with it."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
     def measure(self, strips: Iterator[Strip]) -> Iterator[Strip]:
@@ -304,18 +271,3 @@ def _answers(predictor: Predictor, pictures: Sequence[Picture], views: Views) ->
             else:
                 found.append(BadFile("wrong size", f"{group[0].name} cannot be predicted: {error}."))
     return found
-
-
-def _joint_classes(
-    predictor: Predictor, old: Predictor | None
-) -> tuple[tuple[str, ...], tuple[Colour, ...], np.ndarray]:
-    """The classes of both models, the new one's first, their colours, and the place of each old channel."""
-    classes, colours = list(predictor.classes), list(predictor.colours)
-    places = []
-    for name, colour in zip(old.classes, old.colours, strict=True) if old is not None else ():
-        if name not in classes:
-            classes.append(name)
-            colours.append(colour)
-        places.append(classes.index(name))
-    table = np.array(places, dtype=np.min_scalar_type(len(classes)))
-    return tuple(classes), tuple(colours), table
