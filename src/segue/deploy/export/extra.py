@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
 
 from segue.core.errors import UserError
@@ -20,5 +21,7 @@ def onnx_package(name: str) -> Any:
 
 def reason_of(error: Exception) -> str:
     """The first line of what a library says, which may say a page."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # torch explains in colours how it works; why it failed stands in the cause
+    text = re.sub(r"\x1b\[\d*m", "", str(error.__cause__ or error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]
