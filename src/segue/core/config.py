@@ -70,8 +70,8 @@ class ModelConfig:
     """number of stages of the backbone, if not all"""
     weights: str | None = None
     """local state dict of the backbone (safetensors or a weights-only .pth)"""
-    pretrained: bool = False
-    """weights from timm's hub"""
+    pretrained: bool | None = None
+    """weights from timm's hub: true, or false for random ones; null until one of them is said"""
     frozen_stages: Annotated[int, Field(ge=0)] = 0
     """number of first stages of the backbone that are never trained"""
 
