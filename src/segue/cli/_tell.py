@@ -44,7 +44,7 @@ def as_typed(target: str, on: str | None, split: str | None, mode: str | None, w
 
 
 def with_needed(config: RunConfig, words: Sequence[str]) -> list[str]:
-    """These settings, and what training asks for beside them: the data set's folder, the backbone's weights."""
+    """These settings, and what training asks for beside them: the data's folder, the backbone's weights."""
     root = ["data.root=FOLDER"] if getattr(config.data, "root", "none is needed") is None else []
     weights = ["model.pretrained=true"] if config.model.pretrained is None else []
     return [*words, *root, *weights]

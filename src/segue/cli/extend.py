@@ -69,6 +69,7 @@ def command(
     from segue.deploy.extend import extend, run_folder_of
     from segue.deploy.load import load
     from segue.deploy.verdict import Limits
+    from segue.plan.preflight import before_run
 
     said = [*(words or []), *([] if epochs is None else [f"train.epochs_next={epochs}"])]
     names = [name.strip() for name in new.split(",")] if new else []
@@ -76,7 +77,10 @@ def command(
     if check is not None:
         labelled_images(check, old)  # said before training, not after
     display = Display(quiet=quiet or as_json)
-    grown = extend(model, data, out, names, method, said, None, resume, overwrite, device, display, sure=yes)
+    grown = extend(
+        model, data, out, names, method, said, None, resume, overwrite, device, display, sure=yes,
+        before=lambda recipe: before_run([recipe], device, display, old.network),
+    )  # fmt: skip
     verdict = examine(old, grown, run_folder_of(out), data, check, Limits(max_drop), display)
     if as_json:
         print_json(dataclasses.asdict(verdict))

@@ -67,7 +67,9 @@ def command(
     else:
         comments = "".join(f"# {note}\n" for note in notes)
         print(f"{comments}{to_yaml(config)}", end="")
-    tell_next(f"train {as_typed(target, on, split, mode, with_needed(config, said))}", silent=quiet or as_json)
+    tell_next(
+        f"train {as_typed(target, on, split, mode, with_needed(config, said))}", silent=quiet or as_json
+    )
 
 
 def _print_keys(keys: Iterable[Key]) -> None:

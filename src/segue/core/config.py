@@ -262,6 +262,7 @@ def read_back(config: RunConfig) -> dict[str, Any]:
 def decisive(config: RunConfig) -> dict[str, Any]:
     """A recipe as it is hashed: without keys that older recipes lack, where they say nothing."""
     content = as_dict(config)
+    content["model"]["pretrained"] = bool(config.model.pretrained)  # what is open until it is said was false
     if not config.scenario.learned:
         for key in ("learned", "learned_by"):
             del content["scenario"][key]

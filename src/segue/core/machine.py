@@ -22,7 +22,7 @@ CGROUP_FILES = (
 
 
 CLEARLY = 1.5
-"""what is estimated to need so many times the memory that is free is refused; nearer estimates are not sure"""
+"""ratio of estimated to free memory from which on a run is refused: nearer estimates are not sure enough"""
 
 
 @dataclass(frozen=True)

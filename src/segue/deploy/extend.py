@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.overrides import merge, parse_overrides
+from segue.core.presets import choose_preset
 from segue.core.progress import Display
 from segue.deploy.folder_images import folder_images
 from segue.deploy.load import load, load_run
 from segue.deploy.model import Model
 from segue.engine.checkpoint import tensor_digest
 from segue.engine.learned import Learned
+from segue.engine.preset import KEY
 from segue.engine.recipe import complete
 from segue.engine.run import run
 
@@ -44,11 +46,13 @@ def extend(
     device: str = "auto",
     display: Display | None = None,
     sure: bool = False,
+    before: Callable[[RunConfig], None] | None = None,
 ) -> Model:
     """Teach a model the classes of a folder that it does not know yet, and write the grown model to `out`.
 
     Only the new classes need to be annotated in `data`. `new` narrows them; `sure` says that names which look
-    like slips of known ones are meant. The model that is extended stays as it is.
+    like slips of known ones are meant. `before` sees the recipe before anything is trained. The model that is
+    extended stays as it is.
 
     Examples:
         >>> import segue
@@ -62,7 +66,7 @@ def extend(
     if isinstance(model, str | Path) and out.resolve() == user_path(model).resolve():
         raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
     classes = new_classes(loaded, data, new, sure)
-    config = recipe_of(loaded, data, classes, method, overrides)
+    config = recipe_of(loaded, data, classes, method, overrides, device)
     folder = Path(run_folder) if run_folder is not None else run_folder_of(out)
     own = loaded.history is not None and loaded.history.method == config.method.name
     if loaded.network.fusion is not None and not own:
@@ -72,6 +76,8 @@ def extend(
         )
     kept = loaded.history.kept if loaded.history is not None and own else {}
     learned = Learned(loaded.network.state_dict(), kept, source)
+    if before is not None:
+        before(config)
     run(config, folder, resume, overwrite, device, display, learned=learned)
     grown = load_run(folder, device=device)
     grown = replace(grown, colours=_grown_colours(loaded, grown))
@@ -120,14 +126,21 @@ def recipe_of(
     new: Sequence[str],
     method: str | None,
     overrides: Sequence[str],
+    device: str = "auto",
 ) -> RunConfig:
-    """The recipe of the step: that of the model's run, on new images."""
+    """The recipe of the step: that of the model's run, on new images.
+
+    Without such a run, and where a preset is named, batch, epochs and precision are those of a preset.
+    """
     history = model.history
     steps = history.steps if history is not None else (model.classes[1:],)
-    stored: Mapping[str, Any] = history.recipe if history is not None else _plain_recipe(model)
+    said = parse_overrides(overrides)
+    preset = said.pop(KEY, None)
+    stored: dict[str, Any] = dict(history.recipe) if history is not None else {}
+    if preset is not None or history is None:
+        stored = merge(stored, _preset_values(model, preset, device))
     name = method or (history.method if history is not None else DEFAULT_METHOD)
     own = history is not None and name == history.method
-    said = parse_overrides(overrides)
     scenario = {
         "dataset": "folder",
         "split": [list(step) for step in (*steps, tuple(new))],
@@ -148,9 +161,11 @@ def recipe_of(
     return complete(merge(json.loads(json.dumps(asked)), said))
 
 
-def _plain_recipe(model: Model) -> dict[str, Any]:
-    """For a model of which only the network is known: its own image size, all else as usual."""
-    return {"train": {} if model.images.size is None else {"crop": model.images.size}}
+def _preset_values(model: Model, name: str | None, device: str) -> dict[str, Any]:
+    """A preset without its network, which is the model's, as the size of its images is."""
+    chosen = choose_preset(name, device).values
+    values = {section: chosen[section] for section in ("optim", "train") if section in chosen}
+    return values if model.images.size is None else merge(values, {"train": {"crop": model.images.size}})
 
 
 def _grown_colours(before: Model, after: Model) -> tuple[Any, ...]:

@@ -53,9 +53,9 @@ def check_weights(model: ModelConfig) -> None:
         return
     if model.pretrained is None:
         raise UserError(
-            f"Where do the weights of {model.backbone} come from? From a file: model.weights=FILE. From timm's"
-            " hub, which downloads them: model.pretrained=true. From nothing, which needs many images and"
-            " epochs: model.pretrained=false."
+            f"Where do the weights of {model.backbone} come from? From a file: model.weights=FILE. From the"
+            " hub of timm, which downloads them: model.pretrained=true. From nothing, which needs many images"
+            " and epochs: model.pretrained=false."
         )
     if model.frozen_stages:
         raise UserError(

@@ -88,7 +88,9 @@ def names_network(values: Mapping[str, Any]) -> bool:
 def _sentence(chosen: ChosenPreset, values: Mapping[str, Any], published: bool) -> str:
     others = "The published protocol: preset=paper." if published else "Others: preset=gpu, preset=paper."
     if chosen.name == "paper":
-        return f"Preset paper ({chosen.why}): ResNet-101, crop 512, batch 24 unless the recipe says otherwise."
+        return (
+            f"Preset paper ({chosen.why}): ResNet-101, crop 512, batch 24 unless the recipe says otherwise."
+        )
     model, train = values["model"], values["train"]
     what = f"{model['backbone']}, crop {train['crop']}, batch {train['batch_size']}, {train['epochs']} epochs"
     others = "" if chosen.why == "as said" else f" {others}"

@@ -153,7 +153,7 @@ def complete(asked: Mapping[str, Any], preset: PresetRequest | None = None) -> R
 
 
 def _with_weights(whole: dict[str, Any]) -> dict[str, Any]:
-    """`model.pretrained` stays open only where it has to be said: for a backbone without a file of weights."""
+    """`model.pretrained` stays open only where it has to be said: for a backbone without such a file."""
     model = _section(whole, "model")
     decided = model.get("weights") or model.get("backbone") == "tiny"
     if model.get("pretrained") is None and decided:

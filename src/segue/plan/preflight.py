@@ -1,8 +1,8 @@
 """Before a run starts: what it will take on this machine, in one line, and a stop if memory cannot hold it.
 
 The network goes through one iteration on paper (torch's device `meta`: shapes without numbers), which takes
-a fraction of a second whatever its size. That is coarser than `segue plan`: losses and memories of a method are
-not in it. So a run is stopped only where it needs clearly more than there is.
+a fraction of a second whatever its size. That is coarser than `segue plan`: losses and memories of a method
+are not in it. So a run is stopped only where it needs clearly more than there is.
 """
 
 from __future__ import annotations
@@ -74,13 +74,20 @@ class Need:
         return self.fixed + images * self.image
 
 
-def before_run(recipes: Sequence[RunConfig], device: str, display: Display, network: Segmenter | None = None) -> None:
+def before_run(
+    recipes: Sequence[RunConfig], device: str, display: Display, network: Segmenter | None = None
+) -> None:
     """Say what the largest of these runs will take, and refuse it if it cannot fit.
 
     `network`: a model that is extended; otherwise the recipe's own.
     """
     where = pick_device(device)
-    needs = [(need_of(recipe, network), recipe) for recipe in _distinct(recipes)]
+    try:
+        needs = [(need_of(recipe, network), recipe) for recipe in _distinct(recipes)]
+    except UserError:
+        raise
+    except Exception:  # a backbone may compute shapes from numbers, which there are none of here
+        return
     need, recipe = max(needs, key=lambda pair: pair[0].memory)
     free = _free(where)
     if free is not None and need.memory > CLEARLY * free:
@@ -122,19 +129,22 @@ def need_of(config: RunConfig, network: Segmenter | None = None) -> Need:
     waiting = 4 * pixels * (2 * train.workers + 1) + 8 * pixels  # image and mask, then whole-number labels
     processes = this_launch().size
     steps = 1 if counts is None else len(counts[0])
+    batch = train.batch_size if counts is None else min(train.batch_size, counts[1])
     return Need(
         fixed=parameters * (2 if teacher else 1) + 2 * trained,
         image=student + old + waiting,
         flops=flops + old_flops,
         disk=(min(steps, KEPT + 1) + KEPT + 1) * parameters + (KEPT + 1) * trained,
-        at_once=math.ceil(math.ceil(train.batch_size / train.accumulate) / processes),
+        at_once=math.ceil(math.ceil(batch / train.accumulate) / processes),
         seen=None if counts is None else _seen(config, *counts),
     )
 
 
 def _on_paper(network: Segmenter) -> Segmenter:
     """A network's shapes without its numbers; the network itself stays as it is."""
-    return copy.deepcopy(network).to("meta").requires_grad_(True)
+    paper = copy.deepcopy(network).to("meta").requires_grad_(True)
+    paper.freeze_stages(paper.config.frozen_stages)
+    return paper
 
 
 def _images(config: RunConfig) -> tuple[Scenario, int] | None:
@@ -197,8 +207,8 @@ def refusal(config: RunConfig, need: Need, free: int, device: str) -> str:
     train, batch = config.train, need.at_once
     what = f"{batch} images of {train.crop} x {train.crop} pixels at a time in {config.model.backbone}"
     remedies = []
-    part = max((images for images in range(2, batch) if need.peak(images) <= free), default=0)
-    if part:
+    part = (free - need.fixed) // need.image
+    if part >= 2:  # batch norm needs two
         remedies.append(f"train.accumulate={train.accumulate * math.ceil(batch / part)}")
     side = math.isqrt(max(free - need.fixed, 0) * train.crop**2 // (batch * need.image)) // 32 * 32
     if side >= 32:
