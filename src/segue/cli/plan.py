@@ -79,7 +79,7 @@ def command(
     console = Console()
     for table in plan_tables(made, gpus, utilisation):
         console.print(table)
-    for note in (*notes, *plan_notes(made, gpus, utilisation)):
+    for note in (*plan_notes(made, gpus, utilisation), *notes):
         if not quiet:
             tell(note)
     tell_next(f"train {as_typed(target, on, split, mode, with_needed(config, said))}", silent=quiet)

@@ -60,7 +60,9 @@ def command(
 ) -> None:
     """Train a model step by step, and test it after each step.
 
-    segue train caf --on voc --split 15-5 --mode overlapped data.root=FOLDER
+    segue train caf --on voc --split 15-5 data.root=FOLDER model.pretrained=true
+
+    Network and batch fit the machine unless preset=laptop, gpu or paper is said.
 
     Everything else is a setting: KEY=VALUE.
     'segue show METHOD --on DATASET --split SPLIT --explain' lists every key with meaning, range and default.

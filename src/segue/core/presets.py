@@ -16,6 +16,8 @@ from segue.core.machine import CudaGpu, cuda_gpu
 
 BFLOAT_CAPABILITY = 8
 """major compute capability from which on a GPU computes in bf16"""
+SAID = "as said"
+"""reason of a preset that was named"""
 ROUNDED_TO = 32
 """a crop for small images is a multiple of this many pixels: the stride of most backbones"""
 
@@ -75,7 +77,7 @@ def choose_preset(name: Any, device: str) -> ChosenPreset:
     if name is not None:
         if name not in PRESETS:
             raise UserError(f"There is no preset '{name}'.{suggest(str(name), PRESETS)}")
-        why = "as said"
+        why = SAID
     elif device.startswith("cuda") or (device == "auto" and gpu is not None):
         name, why = "gpu", "there is a GPU" if device == "auto" else f"device {device}"
     else:

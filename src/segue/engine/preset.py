@@ -14,7 +14,7 @@ from typing import Any
 from segue.core.config import validate
 from segue.core.errors import UserError
 from segue.core.overrides import merge
-from segue.core.presets import ChosenPreset, choose_preset, fitting_crop
+from segue.core.presets import PRESETS, SAID, ChosenPreset, choose_preset, fitting_crop
 from segue.data.datasets.base import SegDataset
 from segue.data.sizes import usual_shorter_side
 
@@ -86,12 +86,12 @@ def names_network(values: Mapping[str, Any]) -> bool:
 
 
 def _sentence(chosen: ChosenPreset, values: Mapping[str, Any], published: bool) -> str:
-    others = "The published protocol: preset=paper." if published else "Others: preset=gpu, preset=paper."
+    """Which preset it is and why, what it says, and which others there are if nobody chose it."""
+    start = f"Preset {chosen.name} ({chosen.why})"
     if chosen.name == "paper":
-        return (
-            f"Preset paper ({chosen.why}): ResNet-101, crop 512, batch 24 unless the recipe says otherwise."
-        )
+        return f"{start}: the published protocol."
     model, train = values["model"], values["train"]
     what = f"{model['backbone']}, crop {train['crop']}, batch {train['batch_size']}, {train['epochs']} epochs"
-    others = "" if chosen.why == "as said" else f" {others}"
-    return f"Preset {chosen.name} ({chosen.why}): {what}, {train['precision']}.{others}"
+    others = " or ".join(f"preset={name}" for name in PRESETS if name not in (chosen.name, "paper"))
+    paper = "The published protocol: preset=paper." if published else f"Or choose {others}, preset=paper."
+    return f"{start}: {what}, {train['precision']}." + ("" if chosen.why == SAID else f" {paper}")

@@ -158,10 +158,13 @@ def _images(config: RunConfig) -> tuple[Scenario, int] | None:
 
 
 def _seen(config: RunConfig, scenario: Scenario, images: int) -> int:
-    """Images of all epochs, if those of a step are in proportion to its new classes."""
-    steps = [step for step in scenario if step.index >= config.scenario.learned]
-    new = sum(len(step.new) for step in steps)
-    return sum(round(images * len(step.new) / new) * config.train.epochs_of(step.index) for step in steps)
+    """Images of all epochs, if those of a step are in proportion to its new classes; all that extend."""
+    learned, classes = config.scenario.learned, len(scenario.classes.ids)
+    return sum(
+        (images if learned else round(images * len(step.new) / classes)) * config.train.epochs_of(step.index)
+        for step in scenario
+        if step.index >= learned
+    )
 
 
 def _iteration(network: Segmenter, config: RunConfig) -> tuple[int, int]:
