@@ -82,7 +82,7 @@ def test_refusal_names_what_would_fit(monkeypatch) -> None:
 
 
 def test_refused_only_beyond_a_clear_factor(monkeypatch, capsys) -> None:
-    config = own("preset=laptop")
+    config = recipe("train.crop=256")
     need = need_of(config).memory
     monkeypatch.setattr(preflight, "free_memory", lambda: int(need / 1.4))
     before_run([config], "cpu", Display())

@@ -72,12 +72,13 @@ def build_method(config: RunConfig, device: torch.device, initial_weights: bool 
     """
     if config.train.compile and config.train.checkpointing:
         raise UserError("train.compile and train.checkpointing do not go together: choose one of them.")
-    if initial_weights:
-        check_weights(config.model)
     kind: type[Method] = plugins.find("method", config.method.name)
     seed_all(derive_seed(config.train.seed))
     structure = config.model if initial_weights else replace(config.model, weights=None, pretrained=False)
-    method = kind(config.method.params, Segmenter(structure)).to(device)
+    network = Segmenter(structure)
+    if initial_weights:
+        check_weights(config.model)  # a backbone that there is not was named first
+    method = kind(config.method.params, network).to(device)
     if config.train.channels_last:
         method = method.to(memory_format=torch.channels_last)
     if config.train.checkpointing:

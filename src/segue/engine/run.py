@@ -17,7 +17,7 @@ from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.records import RunRecord, read_record, read_run
 from segue.core.scenario import Step
-from segue.engine.build import build_method, check_weights
+from segue.engine.build import build_method
 from segue.engine.checkpoint import CheckpointStore, ResumePoint, load_strictly
 from segue.engine.data import Data, build_data
 from segue.engine.folder import (
@@ -130,12 +130,10 @@ def _build(config: RunConfig, site: Site, point: ResumePoint, start: Path | None
     stored = group.broadcast(stored_images(site.folder, config, point, start) if group.first else None)
     if start is not None and point.at_start and stored:
         first_step = 1
-    untrained = point.at_start and not config.scenario.learned
-    if untrained:
-        check_weights(config.model)  # before every file is read
     with group.node_first():
         data = build_data(config, site.display, group, first_step, stored)
     with group.node_first():
+        untrained = point.at_start and not config.scenario.learned
         method = build_method(config, site.device, initial_weights=untrained)
     if (maps := saliency_folder(config.method.params)) is not None:
         data = data.with_saliency(maps, first_step)

@@ -92,7 +92,7 @@ def before_run(
     free = _free(where)
     if free is not None and need.memory > CLEARLY * free:
         raise UserError(refusal(recipe, need, free, where.type))
-    if this_launch().rank == 0:
+    if this_launch().rank == 0 and need.seen is not None:  # else the run will say what is wrong with the data
         display.say(_line(recipe, need, free, where, len(recipes)))
 
 
@@ -113,10 +113,10 @@ def _has_teacher(config: RunConfig) -> bool:
 def need_of(config: RunConfig, network: Segmenter | None = None) -> Need:
     """What a run of this recipe needs."""
     if network is None:
-        if not config.scenario.learned:
-            check_weights(config.model)
         with torch.device("meta"):
             network = Segmenter(replace(config.model, weights=None, pretrained=False))
+        if not config.scenario.learned:
+            check_weights(config.model)
     else:
         network = _on_paper(network)
     counts = _images(config)
