@@ -151,7 +151,7 @@ def recipe_of(
     for key in ("void", "future"):
         if key in stored.get("scenario", {}):
             scenario[key] = stored["scenario"][key]
-    asked = {
+    asked: dict[str, Any] = {
         "scenario": scenario,
         "method": dict(stored["method"]) if own else {"name": name},
         "data": {"root": str(data)},
@@ -165,7 +165,8 @@ def _preset_values(model: Model, name: str | None, device: str) -> dict[str, Any
     """A preset without its network, which is the model's, as the size of its images is."""
     chosen = choose_preset(name, device).values
     values = {section: chosen[section] for section in ("optim", "train") if section in chosen}
-    return values if model.images.size is None else merge(values, {"train": {"crop": model.images.size}})
+    size = {} if model.images.size is None else {"crop": model.images.size}
+    return merge(values, {"train": {"epochs_next": None, **size}})
 
 
 def _grown_colours(before: Model, after: Model) -> tuple[Any, ...]:
