@@ -80,7 +80,8 @@ def extend(
         before(config)
     run(config, folder, resume, overwrite, device, display, learned=learned)
     grown = load_run(folder, device=device)
-    grown = replace(grown, colours=_grown_colours(loaded, grown))
+    history = grown.history.after(loaded.history) if grown.history is not None else None
+    grown = replace(grown, colours=_grown_colours(loaded, grown), history=history)
     grown.save(out)
     return grown
 
@@ -156,7 +157,8 @@ def recipe_of(
         "method": dict(stored["method"]) if own else {"name": name},
         "data": {"root": str(data)},
         "model": {**asdict(model.network.config), "weights": None, "pretrained": False},
-        **{section: stored[section] for section in ("optim", "train", "eval") if section in stored},
+        **{section: stored[section] for section in ("optim", "train") if section in stored},
+        "eval": {**stored.get("eval", {}), "background": "closed" if model.closed else "open"},
     }
     return complete(merge(json.loads(json.dumps(asked)), said))
 
