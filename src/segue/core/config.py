@@ -77,8 +77,8 @@ class ModelConfig:
     """number of stages of the backbone, if not all"""
     weights: str | None = None
     """local state dict of the backbone (safetensors or a weights-only .pth)"""
-    pretrained: bool = False
-    """weights from timm's hub"""
+    pretrained: bool | None = None
+    """weights from timm's hub: true, or false for random ones; null until one of them is said"""
     frozen_stages: Annotated[int, Field(ge=0)] = 0
     """number of first stages of the backbone that are never trained"""
     settled: tuple[dict[str, Any], ...] = ()
@@ -299,6 +299,7 @@ def _drop_added(params: Any, content: dict[str, Any]) -> None:
 def decisive(config: RunConfig) -> dict[str, Any]:
     """A recipe as it is hashed: without keys that older recipes lack, where they say nothing."""
     content = as_dict(config)
+    content["model"]["pretrained"] = bool(config.model.pretrained)  # what is open until it is said was false
     _drop_added(config.method.params, content["method"]["params"])
     if not config.scenario.learned:
         for key in ("learned", "learned_by"):
