@@ -31,12 +31,20 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         found = socket.socket(family, socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name with an empty part
+        raise _no_place(host, port, error) from error
+    try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"Cannot serve at {host}, port {port}: {reason}. Another port: --port N.") from error
+    except OSError as error:
+        found.close()
+        raise _no_place(host, port, error) from error
     return found
+
+
+def _no_place(host: str, port: int, error: Exception) -> UserError:
+    reason = getattr(error, "strerror", None) or error
+    return UserError(f"Cannot serve at {host}, port {port}: {reason}. Another address: --host, --port.")
 
 
 def address(bound: socket.socket) -> str:
