@@ -17,6 +17,7 @@ from PIL import Image
 
 from segue.core.config import ModelConfig
 from segue.deploy.model import Model
+from segue.deploy.prepare import Preparation
 from segue.deploy.serve.app import create_app
 from segue.deploy.serve.connections import guarded
 from segue.deploy.serve.limits import Limits
@@ -45,8 +46,8 @@ class Brightness(Segmenter):
         return Output(-20 * (grey - centres).abs())
 
 
-def bright(classes: tuple[str, ...] = CLASSES) -> Model:
-    return Model(Brightness().eval(), classes)
+def bright(classes: tuple[str, ...] = CLASSES, size: int | None = None) -> Model:
+    return Model(Brightness().eval(), classes, Preparation(size))
 
 
 def models(*of: Model, folder: Path = Path("model")) -> list[Served]:

@@ -24,11 +24,32 @@ export async function unpacked(answer, models) {
   return { ...answer, models: found };
 }
 
-// One colour per class name, whichever model it belongs to; the first model to have it decides.
+// One colour per class name, whichever model it belongs to: that of the first model to have it, unless taken.
 export function coloursByName(models) {
   const colours = new Map();
-  for (const model of models) for (const one of model.classes) if (!colours.has(one.name)) colours.set(one.name, one.colour);
+  for (const model of models) {
+    for (const { name, colour } of model.classes) {
+      if (colours.has(name)) continue;
+      const taken = new Set(models.length > 1 && model !== models[0] ? colours.values() : []);
+      colours.set(name, taken.has(colour) ? anotherColour(taken) : colour);
+    }
+  }
   return colours;
+}
+
+function anotherColour(taken) {
+  for (let turn = 0; ; turn += 1) {
+    const colour = colourOfHue((turn * 137.5) % 360, 0.5 + 0.3 * ((turn % 3) / 2));
+    if (!taken.has(colour)) return colour;
+  }
+}
+
+function colourOfHue(hue, light) {
+  const part = (shift) => {
+    const place = (shift + hue / 30) % 12;
+    return light - 0.9 * Math.min(light, 1 - light) * Math.max(-1, Math.min(place - 3, 9 - place, 1));
+  };
+  return `#${[0, 8, 4].map((shift) => Math.round(255 * part(shift)).toString(16).padStart(2, "0")).join("")}`;
 }
 
 function pixelOf(colour) {
