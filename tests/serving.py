@@ -38,6 +38,9 @@ class Brightness(Segmenter):
         self.gate = threading.Event()
         self.gate.set()
 
+    def __deepcopy__(self, _: object) -> Brightness:
+        return self  # what a server's copy sees is looked at here
+
     def forward(self, images_B3HW, old_z_BChw=None):
         assert self.gate.wait(20)
         self.batches.append(len(images_B3HW))

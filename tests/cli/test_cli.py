@@ -26,6 +26,7 @@ VERBS = (
     "eval",
     "export",
     "extend",
+    "serve",
     "report",
     "demo",
     "ablate",

@@ -19,6 +19,7 @@ COMMANDS = {
         "segue extend MODEL DATA --out GROWN": "new classes, without the old images",
         "segue report RUN": "scores and pictures of a run as one page",
         "segue export RUN MODEL": "the trained model as a folder or a file",
+        "segue serve MODEL": "an API, and a page to drop images on",
     },
     STUDY: {
         "segue compare --on scenes --split 5-2 --methods mib,caf --seeds 3": "",

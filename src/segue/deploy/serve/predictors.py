@@ -6,6 +6,7 @@ network on several inputs of one size), `answer` (the class of every pixel at th
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from segue.core.classes import Colour
 from segue.deploy.model import Model
 from segue.deploy.prepare import Preparation
 from segue.losses.pseudo import most_likely
+from segue.models._speed.fold import fold_norms
 
 LEAST = 1e-30
 """probability whose logarithm stands for that of 0"""
@@ -67,19 +69,21 @@ class ArrayModel(Protocol):
 
 
 class TorchPredictor:
-    """A `Model` as it is."""
+    """A model of Segue, made quick: norms folded into convolutions, channels last in memory."""
 
     def __init__(self, model: Model) -> None:
-        self.model, self.network = model, model.network.eval()
+        network = copy.deepcopy(model.network).eval().requires_grad_(False)  # the caller's stays as it is
+        fold_norms(network)
+        self.network, self.images = network.to(memory_format=torch.channels_last), model.images
         self.classes, self.colours, self.bits = model.classes, model.colours, model.images.bits
         self._ids = np.min_scalar_type(len(model.classes) - 1)
 
     def prepare(self, pixels: np.ndarray) -> Tensor:
-        return self.model.images.tensor(pixels)[0]
+        return self.images.tensor(pixels)[0]
 
     @torch.inference_mode()
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        batch = torch.stack([*inputs]).to(self.network.mean.device)
+        batch = torch.stack([*inputs]).to(self.network.mean.device, memory_format=torch.channels_last)
         return list(self.network(batch).logits.cpu())
 
     def answer(self, scores: Tensor, size: Size) -> tuple[np.ndarray, np.ndarray]:
@@ -90,7 +94,8 @@ class ArrayPredictor:
     """A model in another runtime, which takes and gives numpy arrays."""
 
     def __init__(self, model: ArrayModel) -> None:
-        self.model, self.classes, self.colours, self.bits = model, model.classes, model.colours, model.images.bits
+        self.model, self.bits = model, model.images.bits
+        self.classes, self.colours = model.classes, model.colours
         self._ids = np.min_scalar_type(len(model.classes) - 1)
 
     def prepare(self, pixels: np.ndarray) -> Tensor:
