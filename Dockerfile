@@ -10,6 +10,8 @@ WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
 COPY recipes ./recipes
+# this folder is installed, which has no version to pin
+# hadolint ignore=DL3013
 RUN pip install --no-cache-dir ".[serve]" && useradd --create-home --uid 10001 segue
 
 USER 10001

@@ -88,6 +88,8 @@ export function difference(view, [old, grown], colours, hidden) {
   return picture;
 }
 
+const LEAST_CHANGE = 0.0005; // share of pixels below which a change is not listed
+
 // Share of pixels whose class has changed, and the commonest changes.
 export function changes([old, grown]) {
   const same = sameName(old, grown);
@@ -99,7 +101,8 @@ export function changes([old, grown]) {
     const key = old.ids[place] * 65536 + grown.ids[place];
     counts.set(key, (counts.get(key) ?? 0) + 1);
   }
-  const common = [...counts].sort((one, other) => other[1] - one[1]).slice(0, 5);
+  const common = [...counts].sort((one, other) => other[1] - one[1]).slice(0, 5)
+    .filter(([, count]) => count >= LEAST_CHANGE * old.ids.length);
   return {
     share: changed / old.ids.length,
     common: common.map(([key, count]) => ({
