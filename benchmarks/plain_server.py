@@ -1,4 +1,4 @@
-"""What one writes in ten lines: FastAPI, a model, one image after the other. The yardstick of `segue serve`."""
+"""What one writes in ten lines: FastAPI, a model, an image at a time. The yardstick of `segue serve`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from segue.data.images import mask_picture
 from segue.deploy.model import Model
 
 Way = Literal["inline", "threads"]
-"""where an image is worked on: in the event loop, or in FastAPI's threads, as with `def` instead of `async def`"""
+"""place where an image is worked on: the event loop (`async def`) or FastAPI's threads (`def`)"""
 
 
 def plain_app(model: Model, way: Way) -> FastAPI:

@@ -76,7 +76,7 @@ def bench_serve(
     config = model or CASES["small"].model
     image = _photo(side)
     rows, times = [Row(what) for what in SERVERS], [[] for _ in SERVERS]
-    with _running(config, side) as servers, Display().bar("bench serve", turns * len(rows)) as bar:
+    with running(config, side) as servers, Display().bar("bench serve", turns * len(rows)) as bar:
         for address, _ in servers:
             load(address, image, clients, min(WARM_SECONDS, seconds))
         for turn in range(turns):
@@ -118,7 +118,7 @@ def _model(config: ModelConfig, side: int) -> Model:
 
 
 @contextmanager
-def _running(config: ModelConfig, side: int) -> Iterator[list[tuple[str, BaseProcess]]]:
+def running(config: ModelConfig, side: int) -> Iterator[list[tuple[str, BaseProcess]]]:
     """Addresses and processes of all servers."""
     context = multiprocessing.get_context("spawn")
     bound = [socket.create_server(("127.0.0.1", 0)) for _ in SERVERS]

@@ -78,7 +78,9 @@ def serving(of: list[Served], limits: Limits | None = None, token: str | None = 
     """The address of a server that really listens."""
     limits = limits or Limits()
     bound = bind("127.0.0.1", 0)
-    config = uvicorn.Config(create_app(of, limits, token), http=guarded(limits), log_level="critical", ws="none")
+    config = uvicorn.Config(
+        create_app(of, limits, token), http=guarded(limits), log_level="critical", ws="none"
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     thread.start()

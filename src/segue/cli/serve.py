@@ -33,7 +33,8 @@ def command(
         ),
     ] = None,
     megapixels: Annotated[
-        float, typer.Option("--megapixels", metavar="N", min=0.01, max=89, help="Largest image, in million pixels.")
+        float,
+        typer.Option("--megapixels", metavar="N", min=0.01, max=89, help="Largest image, in million pixels."),
     ] = 64.0,
     megabytes: Annotated[
         float, typer.Option("--megabytes", metavar="N", min=0.01, max=1024, help="Largest file, in MiB.")
@@ -49,7 +50,8 @@ def command(
 
     segue serve model grown --port 9000
 
-    The page is at the address that is printed, the API under /docs. Ctrl-C stops after finishing what is under way.
+    The page is at the address that is printed, the API under /docs.
+    Ctrl-C stops the server; what is under way is finished first.
     """
     from segue.core.errors import UserError
     from segue.deploy.serve.limits import MEBI, Limits
@@ -63,7 +65,7 @@ def command(
         models = open_models([model, *([other] if other else [])], device)
         place = address(bound)
         if not token and not is_local(bound):
-            tell("Remark: anyone who reaches this machine can use the model. A token keeps others out: --token TOKEN.")
+            tell("Remark: whoever reaches this machine can use the model. --token TOKEN keeps others out.")
         names = " and ".join(f"{one.name} ({len(one.predictor.classes)} channels)" for one in models)
         tell(f"Serving {names} at {place}/ , API at {place}/docs. Ctrl-C stops.")
         key = "-H 'Authorization: Bearer TOKEN' " if token else ""

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
-
-pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 from fastapi.testclient import TestClient
+from PIL import Image
 from serving import CLASSES, OTHERS, bright, encoded, models, photo
 
 from segue.deploy.serve.app import create_app
@@ -54,7 +52,9 @@ def test_mask_is_that_of_predict(client, model, way):
 
 
 def test_mask_has_the_colours_of_the_classes(client, model):
-    picture = Image.open(io.BytesIO(client.post("/predict", content=encoded(photo())).content), formats=["PNG"])
+    picture = Image.open(
+        io.BytesIO(client.post("/predict", content=encoded(photo())).content), formats=["PNG"]
+    )
     palette = np.array(picture.getpalette()[:9]).reshape(3, 3)
     assert picture.mode == "P" and palette.tolist() == [list(colour) for colour in model.colours]
 
@@ -146,7 +146,10 @@ def test_full_queue_refuses_and_works_again(model):
     model.network.gate.clear()
     with TestClient(create_app(models(model), Limits(queue=2))) as client:
         content = encoded(photo())
-        waiting = [threading.Thread(target=client.post, args=("/predict",), kwargs={"content": content}) for _ in "12"]
+        waiting = [
+            threading.Thread(target=client.post, args=("/predict",), kwargs={"content": content})
+            for _ in "12"
+        ]
         for thread in waiting:
             thread.start()
         until(lambda: client.get("/health").json()["under_way"] == 2)
@@ -209,7 +212,9 @@ def test_token_is_asked_for():
         assert client.post("/predict", content=encoded(photo()), headers=right).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json", "/page/page.js", "/page/page.css", "/page/stage.js"])
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/openapi.json", "/page/page.js", "/page/page.css", "/page/stage.js"]
+)
 def test_pages_name_no_other_server(client, path):
     answer = client.get(path)
     assert answer.status_code == 200
@@ -245,7 +250,14 @@ def test_gallery_shows_the_cards_pictures_from_inside_the_folder(tmp_path: Path)
     (tmp_path / "secret.png").write_bytes(encoded(photo()))
     (folder / "link.png").symlink_to(tmp_path / "secret.png")
     (folder / "page.png").write_text("<script>alert(1)</script>")
-    links = ["pictures/0.png", "../secret.png", "link.png", "page.png", "missing.png", "https://example.org/x.png"]
+    links = [
+        "pictures/0.png",
+        "../secret.png",
+        "link.png",
+        "page.png",
+        "missing.png",
+        "https://example.org/x.png",
+    ]
     (folder / "README.md").write_text("\n".join(f"![before and after {link}]({link})" for link in links))
     assert [picture.title for picture in card_pictures(folder)] == ["before and after pictures/0.png"]
     with TestClient(create_app(models(bright(), folder=folder))) as client:

@@ -13,10 +13,8 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
-
-pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 from fastapi.testclient import TestClient
+from PIL import Image
 from serving import bright, encoded, models, photo, serving
 
 from segue.deploy.serve.app import create_app
@@ -36,10 +34,17 @@ def bomb(width: int, height: int) -> bytes:
     """A PNG of a few bytes whose header promises many pixels."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        return (
+            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b""))
+        + chunk(b"IEND", b"")
+    )
 
 
 def animated() -> bytes:
@@ -53,7 +58,11 @@ BAD = {
     "nothing": (b"", 400, "0 bytes"),
     "text": (b"hello, world", 422, "not an image"),
     "truncated png": (encoded(photo(60, 60))[:-40], 422, "truncated"),
-    "truncated jpeg": (encoded(np.random.default_rng(0).integers(0, 255, (90, 90, 3), np.uint8), "JPEG")[:900], 422, ""),
+    "truncated jpeg": (
+        encoded(np.random.default_rng(0).integers(0, 255, (90, 90, 3), np.uint8), "JPEG")[:900],
+        422,
+        "",
+    ),
     "header alone": (encoded(photo())[:33], 422, ""),
     "bomb": (bomb(1000, 1000), 413, "1 million pixels"),
     "huge bomb": (bomb(60_000, 60_000), 413, "too large"),
@@ -74,7 +83,9 @@ def test_bad_image_gets_a_sentence(client, what, way):
     assert words in answer.json()["error"] and answer.json()["error"].endswith(".")
 
 
-@pytest.mark.parametrize("name", ["../../../etc/passwd", "..\\..\\x", "/root/x.png", "\x00.png", "a" * 500, "☃.png"])
+@pytest.mark.parametrize(
+    "name", ["../../../etc/passwd", "..\\..\\x", "/root/x.png", "\x00.png", "a" * 500, "☃.png"]
+)
 def test_name_of_a_file_does_not_matter(client, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     answer = client.post("/predict", files={"file": (name, encoded(photo()))})
@@ -101,7 +112,9 @@ def test_wrong_request_gets_a_sentence(client, given, status):
     assert answer.status_code == status and answer.json()["error"].endswith(".")
 
 
-@pytest.mark.parametrize("path", ["/x", "/page/..%2fapp.py", "/page/../app.py", "/page/app.py", "/%00", "/gallery/0/0"])
+@pytest.mark.parametrize(
+    "path", ["/x", "/page/..%2fapp.py", "/page/../app.py", "/page/app.py", "/%00", "/gallery/0/0"]
+)
 def test_nothing_else_is_there(client, path):
     answer = client.get(path)
     assert answer.status_code == 404 and "error" in answer.json()

@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-
-pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
-playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
 from serving import OTHERS, bright, encoded, models, photo, serving
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -34,13 +31,17 @@ PASTE = """(content) => {
   transfer.items.add(new File([bytes], "photo.png", { type: "image/png" }));
   document.dispatchEvent(new ClipboardEvent("paste", { clipboardData: transfer, bubbles: true }));
 }"""
-PIXEL = """([x, y]) => [...document.querySelector(".pane canvas").getContext("2d").getImageData(x, y, 1, 1).data]"""
+PIXEL = """([x, y]) =>
+  [...document.querySelector(".pane canvas").getContext("2d").getImageData(x, y, 1, 1).data]"""
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
     with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, "--headless", "--disable-sync"])
+        found = started.chromium.launch(
+            executable_path=CHROMIUM, args=[*QUIET, "--headless", "--disable-sync"]
+        )
         yield found
         found.close()
 

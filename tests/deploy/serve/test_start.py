@@ -13,8 +13,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 from serving import encoded, photo
 
 from segue.core.config import ModelConfig
@@ -33,7 +31,9 @@ def model(tmp_path: Path) -> Path:
 def test_it_says_where_it_is_and_finishes_what_is_under_way(model: Path):
     command = [sys.executable, "-m", "segue", "serve", str(model), "--port", "0", "--device", "cpu"]
     environment = {**os.environ, "SEGUE_TOKEN": "secret", "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     said = process.stdout.readline() + process.stdout.readline()
     address = re.search(r"http://127\.0\.0\.1:\d+", said)[0]
     assert "model" in said and f"-F file=@photo.jpg {address}/predict" in said and "secret" not in said
@@ -50,7 +50,11 @@ def test_it_says_where_it_is_and_finishes_what_is_under_way(model: Path):
         yield content[50:]
 
     stopping = threading.Event()
-    headers = {"Authorization": "Bearer secret", "Content-Length": str(len(content)), "Content-Type": "image/png"}
+    headers = {
+        "Authorization": "Bearer secret",
+        "Content-Length": str(len(content)),
+        "Content-Type": "image/png",
+    }
     request = urllib.request.Request(f"{address}/predict", data=body(), headers=headers)
 
     def ask() -> None:
@@ -106,7 +110,11 @@ def test_no_model(segue, tmp_path: Path):
 
 def test_other_hosts_without_a_token_give_a_remark(segue, model: Path, monkeypatch):
     monkeypatch.setattr("segue.deploy.serve.run.serve", lambda *_: None)
-    for words, remark in (((), False), (("--host", "0.0.0.0"), True), (("--host", "0.0.0.0", "--token", "x"), False)):
+    for words, remark in (
+        ((), False),
+        (("--host", "0.0.0.0"), True),
+        (("--host", "0.0.0.0", "--token", "x"), False),
+    ):
         code, said, _ = segue("serve", model, "--port", "0", "--device", "cpu", *words)
         assert code == 0 and ("Remark" in said) is remark
 

@@ -62,7 +62,7 @@ class Answer:
         return {**found, "mask": _text(self.mask())} if mask else found
 
     def view(self) -> dict[str, Any]:
-        """For the page: indices and confidence as compressed bytes, since canvases may alter what they hold."""
+        """For the page: indices and confidence as compressed bytes; canvases may alter what they hold."""
         little = self.ids.astype(self.ids.dtype.newbyteorder("<"))
         sparse = self.confidence[::CONFIDENCE_STEP, ::CONFIDENCE_STEP]
         return {

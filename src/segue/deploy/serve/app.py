@@ -95,7 +95,9 @@ def _check_token(token: bytes, authorization: Annotated[str, Header()] = "") -> 
     right = hmac.compare_digest(sent.strip().encode("utf-8", "replace"), token)  # takes as long if wrong
     if scheme.lower() != "bearer" or not right:
         raise Refused(
-            401, "This server wants its token: send 'Authorization: Bearer TOKEN'.", {"WWW-Authenticate": "Bearer"}
+            401,
+            "This server wants its token: send 'Authorization: Bearer TOKEN'.",
+            {"WWW-Authenticate": "Bearer"},
         )
 
 
@@ -225,8 +227,13 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    sentences = {404: "There is nothing here: /docs lists what can be asked.", 405: "This route has other methods: see /docs."}
-    return JSONResponse({"error": sentences.get(error.status_code, str(error.detail))}, error.status_code, error.headers)
+    sentences = {
+        404: "There is nothing here: /docs lists what can be asked.",
+        405: "This route has other methods: see /docs.",
+    }
+    return JSONResponse(
+        {"error": sentences.get(error.status_code, str(error.detail))}, error.status_code, error.headers
+    )
 
 
 async def _wrong_parameter(_: Request, error: Exception) -> Response:

@@ -152,9 +152,7 @@ def _encode(
     prepared: Prepared, wanted: Wanted, asked: Sequence[Served], scores: Sequence[Tensor]
 ) -> bytes | dict[str, Any]:
     size = view_size(prepared.size) if wanted == "view" else prepared.size
-    answers = [
-        Answer(one, *one.predictor.answer(own, size)) for one, own in zip(asked, scores, strict=True)
-    ]
+    answers = [Answer(one, *one.predictor.answer(own, size)) for one, own in zip(asked, scores, strict=True)]
     if wanted == "mask":
         return answers[0].mask()
     if wanted != "view":
