@@ -21,9 +21,8 @@ def command(
             metavar="WHAT",
             help="losses: pixel losses against the plain way. step: an iteration against the bare network."
             " caf: CAF against MiB and the plain network. methods: all against fine-tuning. data: reading"
-            " against PIL and Python. plan: planned memory against measured. serve: a server under load against"
-            " a plain one. page: docs/performance.md from"
-            " stored figures.",
+            " against PIL and Python. plan: planned memory against measured. serve: a server under load"
+            " against a plain one. page: docs/performance.md from stored figures.",
         ),
     ],
     words: Words = None,

@@ -204,12 +204,12 @@ def _serve(record: Record) -> list[str]:
         *("server", "answers/s", "p50 ms", "p99 ms", "CPU ms", "429", "errors"),
         *("MiB, warm", "MiB, at the end"),
     ]
-    seconds = round(record["rows"][0]["seconds"])
+    seconds = record["seconds"]
     return [
         *_section("A server under load", record, "serve", f" --seconds {seconds}"),
         "",
         f"{record['about']}, {record['clients']} clients on loopback for {seconds} s each, in turns.",
-        "The plain servers are FastAPI with the same model, an image at a time, in the event loop or in threads.",
+        "The plain servers are FastAPI with the same model, an image at a time, in the loop or in threads.",
         f"`segue serve` answers **{record['ratio']:.2f}x** as many requests as the better of them.",
         "",
         *_table(head, rows),

@@ -93,7 +93,7 @@ def bench_serve(
         _sum_up(row, own)
     (console or Console()).print(_table(rows, clients, side))
     if save is not None:
-        write_json(save, _document(rows, clients, side))
+        write_json(save, {**_document(rows, clients, side), "seconds": seconds})
     return rows
 
 
