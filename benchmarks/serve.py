@@ -144,10 +144,10 @@ def running(config: ModelConfig, side: int) -> Iterator[list[tuple[str, BaseProc
 def _serve(what: str, bound: socket.socket, config: ModelConfig, side: int) -> None:
     model = _model(config, side)
     if what == OURS:
-        from segue.deploy.serve.predictors import predictor_of, served
+        from segue.deploy.serve.predictors import served, staged
         from segue.deploy.serve.run import serve
 
-        serve(served([(Path("model"), predictor_of(model))]), bound)
+        serve(served([(Path("model"), staged(model))]), bound)
     else:
         from benchmarks.plain_server import serve_plain
 

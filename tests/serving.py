@@ -21,7 +21,7 @@ from segue.deploy.prepare import Preparation
 from segue.deploy.serve.app import create_app
 from segue.deploy.serve.connections import guarded
 from segue.deploy.serve.limits import Limits
-from segue.deploy.serve.predictors import Served, predictor_of, served
+from segue.deploy.serve.predictors import Served, served, staged
 from segue.deploy.serve.run import address, bind
 from segue.models.segmenter import Output, Segmenter
 
@@ -56,7 +56,7 @@ def bright(classes: tuple[str, ...] = CLASSES, size: int | None = None) -> Model
 def models(*of: Model, folder: Path = Path("model")) -> list[Served]:
     """Ready to be served, as from folders model, grown."""
     paths = [folder, folder.parent / "grown"]
-    return served([(path, predictor_of(model)) for path, model in zip(paths, of, strict=False)])
+    return served([(path, staged(model)) for path, model in zip(paths, of, strict=False)])
 
 
 def photo(height: int = 12, width: int = 20) -> np.ndarray:

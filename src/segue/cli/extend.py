@@ -24,12 +24,16 @@ def command(
         str, typer.Argument(metavar="MODEL", help="A model folder, a run folder or a model file.")
     ],
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="Folder of images and masks in which new classes are drawn.")
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="Images in which new classes are drawn: a folder with masks, or annotations.",
+        ),
     ],
     out: Annotated[Path, out_option("Model folder to write.")],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings unlike the model's: train.epochs_next=8."),
+        typer.Argument(metavar="KEY=VALUE", help="Settings: train.epochs_next=8, verdict.class_drop=5."),
     ] = None,
     new: Annotated[
         str | None, typer.Option("--new", metavar="NAMES", help="The new classes, if not all: bird,fish.")
@@ -47,9 +51,14 @@ def command(
         str | None,
         typer.Option("--check", metavar="FOLDER", help="Labelled images of old classes, for scores alone."),
     ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option("--keep", metavar="FOLDER", help="Labelled images of old classes, to be shown again."),
+    ] = None,
     max_drop: Annotated[
-        float, typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes.")
-    ] = 2.0,
+        float | None,
+        typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes: 2."),
+    ] = None,
     resume: Annotated[bool, flag("--resume", help="Go on where the same command stopped.")] = False,
     overwrite: Annotated[bool, flag("--overwrite", help="Delete an earlier run of this extension.")] = False,
     yes: Annotated[bool, flag("--yes", help="New names that look like known ones are meant.")] = False,
@@ -62,22 +71,26 @@ def command(
     segue extend model/ new-images/ --out grown
 
     Classes of DATA that the model does not know are new, and only they need to be drawn.
+    COCO, LabelMe and Cityscapes annotations and colour masks are converted to GROWN-data.
     Exit code 0: safe to deploy; 1: look at the verdict first; 2: the command itself is wrong.
     """
     from segue.core.progress import Display
+    from segue.core.verdict import limits_of
     from segue.deploy.examine import VERDICT_PAGE, examine, labelled_images
     from segue.deploy.extend import extend, run_folder_of
     from segue.deploy.load import load
-    from segue.deploy.verdict import Limits
+    from segue.deploy.new_data import data_folder
 
-    said = [*(words or []), *([] if epochs is None else [f"train.epochs_next={epochs}"])]
+    limits, said = limits_of(words or [], max_drop)
+    said += [] if epochs is None else [f"train.epochs_next={epochs}"]
     names = [name.strip() for name in new.split(",")] if new else []
     old = load(model, device)
     if check is not None:
         labelled_images(check, old)  # said before training, not after
     display = Display(quiet=quiet or as_json)
-    grown = extend(model, data, out, names, method, said, None, resume, overwrite, device, display, sure=yes)
-    verdict = examine(old, grown, run_folder_of(out), data, check, Limits(max_drop), display)
+    options = {"sure": yes, "keep": keep}
+    grown = extend(model, data, out, names, method, said, None, resume, overwrite, device, display, **options)
+    verdict = examine(old, grown, out, data_folder(data, out), check, limits, display)
     if as_json:
         print_json(dataclasses.asdict(verdict))
     else:
@@ -91,8 +104,8 @@ def _tell_verdict(verdict: Verdict, out: Path, page: Path, quiet: bool) -> None:
 
     Console().print(verdict_table(verdict))
     tell(f"Verdict: {verdict.answer}. It rests on {verdict.evidence}")
-    for reason in verdict.reasons:
-        tell(f"  {reason}")
+    for line in (*verdict.reasons, *verdict.remarks):
+        tell(f"  {line}")
     tell(f"Model: {out}. Run: {page.parent}")
     tell(f"Pictures of what changed: {page}")
-    tell_next(f"report {quote(page.parent)}", "losses, scores and pictures", silent=quiet)
+    tell_next(f"predict {quote(out)} photos/ --out predicted", "masks of new images", silent=quiet)

@@ -10,7 +10,7 @@ from segue.cli._stories import USE
 from segue.cli._tell import tell
 from segue.cli.options import Device
 
-STORY, PLACE = USE, 9
+STORY, PLACE = USE, 10
 
 
 def command(

@@ -104,10 +104,12 @@ class StepRecord:
     peak_memory: int
     """bytes: device peak on CUDA, resident-set peak of the process elsewhere"""
     images: dict[str, int]
-    """how many images trained and tested the step; with replay also how many exemplars trained it"""
+    """how many images trained and tested the step; with replay also how many exemplars or kept images did"""
     parameters: dict[str, int]
     """trainable and total parameters of the model"""
     offline: bool = False
+    shown: dict[str, int] = field(default_factory=dict)
+    """number of training images that show each new class; empty: not known"""
     format: str = field(default=RECORD_FORMAT)
 
     @property

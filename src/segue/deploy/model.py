@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from segue.core.classes import Colour
 from segue.core.errors import UserError
@@ -16,9 +19,12 @@ from segue.deploy.history import History
 from segue.deploy.model_file import Header, save_model
 from segue.deploy.model_folder import save_folder
 from segue.deploy.prediction import Prediction
+from segue.deploy.predictor import Answer
 from segue.deploy.prepare import ImageLike, Preparation
+from segue.engine.checkpoint import tensor_digest
 from segue.losses import upsample
 from segue.losses.pseudo import most_likely
+from segue.models.classifier import close_background
 from segue.models.segmenter import Segmenter
 
 FILE = ".safetensors"
@@ -53,11 +59,18 @@ class Model:
     """steps, recipe and what the method keeps; None: only the network is known"""
     colours: tuple[Colour, ...] = field(default=(), repr=False)
     """red, green and blue of each class in pictures; unless given, colours that can be told apart"""
+    closed: bool = False
+    """whether no pixel is called background: for a model of data in which every pixel has a class"""
 
     def __post_init__(self) -> None:
         if not self.colours:
             distinct = distinct_colours(min(len(self.classes), MOST_COLOURS))
             self.colours = (BACKGROUND, *islice(cycle(distinct), len(self.classes) - 1))
+
+    @property
+    def header(self) -> Header:
+        """What stands beside the weights in a file."""
+        return Header(self.network.spec(), self.classes, self.images, self.colours, self.closed)
 
     @torch.inference_mode()
     def predict(self, image: ImageLike, probabilities: bool = False) -> Prediction:
@@ -75,13 +88,42 @@ class Model:
             ((30, 40), (4, 30, 40))
         """
         pixels = self.images.pixels(image)
-        network = self.network.eval()
-        logits = network(self.images.tensor(pixels).to(network.mean.device)).logits
+        logits = self._logits(self.images.tensor(pixels))
         size = (pixels.shape[0], pixels.shape[1])
         ids = most_likely(logits, size)[1][0].cpu().numpy()
         scores = upsample(logits, size).softmax(1)[0].cpu().numpy() if probabilities else None
         ids = ids.astype(np.min_scalar_type(len(self.classes) - 1))
         return Prediction(ids, self.classes, self.colours, pixels, scores)
+
+    @torch.inference_mode()
+    def answers(self, images: Sequence[np.ndarray]) -> list[Answer]:
+        """What `predict` says of several images whose input sizes are equal, and how sure it is."""
+        logits = self._logits(torch.cat([self.images.tensor(pixels) for pixels in images]))
+        found = []
+        for place, pixels in enumerate(images):
+            sure, ids = most_likely(logits[place : place + 1], (pixels.shape[0], pixels.shape[1]))
+            kind = np.min_scalar_type(len(self.classes) - 1)
+            found.append(Answer(ids[0].cpu().numpy().astype(kind), sure[0].float().cpu().numpy()))
+        return found
+
+    @torch.inference_mode()
+    def probabilities(self, images_BHW3: np.ndarray) -> np.ndarray:
+        """Softmax over the classes, B x classes x height x width, of images seen at the size they have."""
+        logits = self._logits(torch.from_numpy(np.ascontiguousarray(images_BHW3.transpose(0, 3, 1, 2))))
+        return upsample(logits, images_BHW3.shape[1:3]).softmax(1).float().cpu().numpy()
+
+    def _logits(self, images_B3HW: Tensor) -> Tensor:
+        """What the network says, at its own stride: all ways to predict go through here."""
+        network = self.network.eval()
+        logits = network(images_B3HW.to(network.mean.device)).logits
+        return close_background(logits) if self.closed else logits
+
+    @property
+    def digest(self) -> str:
+        """A text that is another one for a model that may answer otherwise."""
+        weights = tensor_digest(self.network.state_dict())
+        about = f"{self.classes} {self.images} {self.closed} {self.network.config} {weights}"
+        return f"blake2b:{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
 
     def save(self, path: str | Path) -> None:
         """Write the model for `segue.load`: a model folder, or one file if the name ends in .safetensors.
@@ -94,10 +136,9 @@ class Model:
         """
         check_export(path)
         if Path(path).suffix.lower() == FILE:
-            save_model(self.network, self.classes, path, self.images, self.colours)
+            save_model(self.network, self.classes, path, self.images, self.colours, self.closed)
             return
-        header = Header(self.network.spec(), self.classes, self.images, self.colours)
-        save_folder(Path(path), self.network, header, self.history)
+        save_folder(Path(path), self.network, self.header, self.history)
 
     def export(self, path: str | Path) -> None:
         """Write the model in the format that the name of `path` asks for.

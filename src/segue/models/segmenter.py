@@ -21,7 +21,7 @@ from segue.models._speed.checkpointing import checkpoint_blocks, keep_all
 from segue.models._speed.compiling import compile_part
 from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
 from segue.models.backbone import build_backbone
-from segue.models.classifier import CLASSIFIERS, GrowingClassifier, UnknownClassifier
+from segue.models.classifier import CLASSIFIERS, Classifier, GrowingClassifier
 from segue.models.fusion import FUSIONS, FusionLayer
 from segue.models.head import HEADS, DeepLabHead
 from segue.models.spec import FusionSpec, NetworkSpec, name_of, unnamed
@@ -62,17 +62,22 @@ class Segmenter(nn.Module):
         self.backbone = build_backbone(config)
         self.fusion: nn.Module | None = None
         self.refiner = DeepLabHead(self.backbone.channels[-1], width, dilations)
-        self.classifier: GrowingClassifier | UnknownClassifier = GrowingClassifier(width)
+        self.classifier: Classifier = GrowingClassifier(width)
         self.norm_frozen = False
         """batch norm of backbone and head keeps its running statistics even in training mode"""
         self.compiled = False
         """backbone and head go through `torch.compile`"""
         self._frozen: list[nn.Module] = []
+        self.settled = nn.ModuleList()
+        """fusion layers of earlier methods, now fixed parts of the encoder"""
         for name in ("mean", "std"):
             values = torch.tensor(getattr(self.backbone, name)).view(1, 3, 1, 1) * 255
             self.register_buffer(name, values, persistent=False)
         link_norms(self, self._maps)
         self.freeze_stages(config.frozen_stages)
+        for spec in config.settled:  # after the norms are linked: these compute as they always did
+            self.settled.append(_fusion_layer(spec, self.backbone.channels[-1]))
+            self.freeze(self.settled[-1])
 
     def spec(self) -> dict[str, Any]:
         """The structure in words that JSON knows: config, fusion layer, classifier; no weights.
@@ -80,6 +85,8 @@ class Segmenter(nn.Module):
         A fusion layer or classifier of one's own needs a name: see `segue.models.fusion`.
         """
         model = {name: value for name, value in asdict(self.config).items() if name not in FETCHED}
+        if not self.settled:  # a key that older versions do not know
+            del model["settled"]
         return {"model": model, "fusion": self._fusion_spec(), "classifier": self._classifier_spec()}
 
     def _fusion_spec(self) -> dict[str, Any] | None:
@@ -95,7 +102,9 @@ class Segmenter(nn.Module):
         kind = name_of(self.classifier, CLASSIFIERS)
         if kind is None:
             raise unnamed(self.classifier, "classifier", "CLASSIFIERS")
-        return {"kind": kind, "sizes": list(self.classifier.sizes)}
+        spec = {"kind": kind, "sizes": list(self.classifier.sizes)}
+        width = getattr(self.classifier, "width", None)
+        return spec if width is None else {**spec, "width": width}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], channels: int | None = None) -> Segmenter:
@@ -118,11 +127,10 @@ class Segmenter(nn.Module):
             raise ValueError(f"{channels} names for {sum(wanted.classifier.sizes)} channels")
         model = cls(wanted.model)
         if wanted.fusion is not None:
-            fusion = validate(FusionSpec, wanted.fusion, "fusion")
-            kind = _listed(fusion.kind, FUSIONS, "fusion layer")
-            model.fusion = kind.from_spec(model.backbone.channels[-1], fusion.config)
+            model.fusion = _fusion_layer(wanted.fusion, model.backbone.channels[-1])
         classifier = _listed(wanted.classifier.kind, CLASSIFIERS, "classifier")
-        model.classifier = classifier(model.classifier.in_channels)
+        width = () if wanted.classifier.width is None else (wanted.classifier.width,)
+        model.classifier = classifier(model.classifier.in_channels, *width)
         for size in wanted.classifier.sizes:
             model.classifier.grow(size, balanced=False)
         return model
@@ -133,7 +141,10 @@ class Segmenter(nn.Module):
         self.classifier.to(self.mean.device)
 
     def encode(self, images_B3HW: Tensor) -> list[Tensor]:
-        return self.backbone((images_B3HW.float() - self.mean) / self.std)
+        *stages, z_BChw = self.backbone((images_B3HW.float() - self.mean) / self.std)
+        for layer in self.settled:
+            z_BChw = layer(z_BChw)
+        return [*stages, z_BChw]
 
     def fuse(self, z_BChw: Tensor, old_z_BChw: Tensor | None = None) -> Tensor:
         return z_BChw if self.fusion is None else self.fusion(z_BChw, old_z_BChw)
@@ -193,6 +204,12 @@ class Segmenter(nn.Module):
                     if isinstance(module, nn.modules.batchnorm._BatchNorm):
                         module.eval()
         return self
+
+
+def _fusion_layer(spec: Mapping[str, Any], channels: int) -> nn.Module:
+    """The layer that a spec describes, for z of so many channels."""
+    wanted = validate(FusionSpec, spec, "fusion")
+    return _listed(wanted.kind, FUSIONS, "fusion layer").from_spec(channels, wanted.config)
 
 
 def _listed(name: str, table: Mapping[str, Any], what: str) -> Any:

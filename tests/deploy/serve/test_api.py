@@ -267,6 +267,14 @@ def test_gallery_shows_the_cards_pictures_from_inside_the_folder(tmp_path: Path)
             assert client.get(path).status_code in (400, 404)
 
 
+def test_closed_background_is_closed():
+    model = bright()
+    model.closed = True
+    with TestClient(create_app(models(model))) as client:
+        found = client.post("/predict?answer=areas", content=encoded(photo())).json()
+    assert set(found["areas"]) == {"grey", "white"}
+
+
 def test_models_of_other_runtimes_give_the_same_mask(model):
     class Arrays:
         classes, colours, images = model.classes, model.colours, model.images

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from segue.deploy.prepare import MOST_PIXELS
-from segue.deploy.serve.predictors import Predictor
+from segue.deploy.serve.predictors import Staged
 
 
 @dataclass(frozen=True)
 class _Job:
-    predictor: Predictor
+    predictor: Staged
     input: Tensor
     scores: Future[Tensor] = field(default_factory=Future)
 
@@ -42,7 +42,7 @@ class Batcher:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def submit(self, predictor: Predictor, input: Tensor) -> Future[Tensor]:
+    def submit(self, predictor: Staged, input: Tensor) -> Future[Tensor]:
         """The scores of an input, once it has had its turn."""
         job = _Job(predictor, input)
         with self._wake:

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from segue.core.classes import Colour
 from segue.deploy.model import Model
-from segue.deploy.prepare import Preparation
+from segue.deploy.predictor import Predictor
 from segue.losses.pseudo import most_likely
 from segue.models._speed.fold import fold_norms
+from segue.models.classifier import close_background
 
 LEAST = 1e-30
 """probability whose logarithm stands for that of 0"""
@@ -29,7 +30,7 @@ Size = tuple[int, int]
 """height and width"""
 
 
-class Predictor(Protocol):
+class Staged(Protocol):
     """A network with the names and colours of its classes."""
 
     @property
@@ -52,22 +53,6 @@ class Predictor(Protocol):
         """Class index (uint8, or uint16 beyond 256 classes) and its probability (float32) of each pixel."""
 
 
-class ArrayModel(Protocol):
-    """A model that needs no torch, such as one of onnxruntime."""
-
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-
-    @property
-    def colours(self) -> tuple[Colour, ...]: ...
-
-    @property
-    def images(self) -> Preparation: ...
-
-    def probabilities(self, images_BHW3: np.ndarray) -> np.ndarray:
-        """Softmax over the classes, B x K x H x W, float32."""
-
-
 class TorchPredictor:
     """A model of Segue, made quick: norms folded into convolutions, channels last in memory."""
 
@@ -75,6 +60,7 @@ class TorchPredictor:
         network = copy.deepcopy(model.network).eval().requires_grad_(False)  # the caller's stays as it is
         fold_norms(network)
         self.network, self.images = network.to(memory_format=torch.channels_last), model.images
+        self.closed = model.closed
         self.classes, self.colours, self.bits = model.classes, model.colours, model.images.bits
         self._ids = np.min_scalar_type(len(model.classes) - 1)
 
@@ -84,7 +70,8 @@ class TorchPredictor:
     @torch.inference_mode()
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         batch = torch.stack([*inputs]).to(self.network.mean.device, memory_format=torch.channels_last)
-        return list(self.network(batch).logits.cpu())
+        logits = self.network(batch).logits
+        return list((close_background(logits) if self.closed else logits).cpu())
 
     def answer(self, scores: Tensor, size: Size) -> tuple[np.ndarray, np.ndarray]:
         return _answer(scores, size, self._ids)
@@ -93,7 +80,7 @@ class TorchPredictor:
 class ArrayPredictor:
     """A model in another runtime, which takes and gives numpy arrays."""
 
-    def __init__(self, model: ArrayModel) -> None:
+    def __init__(self, model: Predictor) -> None:
         self.model, self.bits = model, model.images.bits
         self.classes, self.colours = model.classes, model.colours
         self._ids = np.min_scalar_type(len(model.classes) - 1)
@@ -121,7 +108,7 @@ class Served:
     """A model with its name, and the files that it came from."""
 
     name: str
-    predictor: Predictor
+    predictor: Staged
     path: Path
     seen: dict[str, tuple[int, int]]
     """modification time and size of each file when the model was loaded"""
@@ -132,7 +119,7 @@ class Served:
         return look(self.path) != self.seen
 
 
-def predictor_of(model: Model | ArrayModel) -> Predictor:
+def staged(model: Predictor) -> Staged:
     """The layer over a model of Segue, or over one of another runtime."""
     return TorchPredictor(model) if isinstance(model, Model) else ArrayPredictor(model)
 
@@ -147,7 +134,7 @@ def look(path: Path) -> dict[str, tuple[int, int]]:
     return {name: (status.st_mtime_ns, status.st_size) for name, status in found.items()}
 
 
-def served(predictors: Sequence[tuple[Path, Predictor]]) -> list[Served]:
+def served(predictors: Sequence[tuple[Path, Staged]]) -> list[Served]:
     """Models by the names of their folders or files; equal names get a number."""
     names = [os.path.basename(os.path.abspath(path)) for path, _ in predictors]
     if len(set(names)) < len(names):

@@ -11,11 +11,11 @@ from pathlib import Path
 import uvicorn
 
 from segue.core.errors import UserError
-from segue.deploy.load import load
+from segue.deploy.predictor import open_predictor
 from segue.deploy.serve.app import create_app
 from segue.deploy.serve.connections import guarded
 from segue.deploy.serve.limits import Limits
-from segue.deploy.serve.predictors import Served, predictor_of, served
+from segue.deploy.serve.predictors import Served, served, staged
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 20
@@ -23,7 +23,7 @@ KEEP_ALIVE_SECONDS = 20
 
 def open_models(paths: Sequence[str | Path], device: str) -> list[Served]:
     """The models at these places, ready to answer."""
-    return served([(Path(path), predictor_of(load(path, device))) for path in paths])
+    return served([(Path(path), staged(open_predictor(path, device))) for path in paths])
 
 
 def bind(host: str, port: int) -> socket.socket:
