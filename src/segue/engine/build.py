@@ -41,6 +41,8 @@ def build_method(config: RunConfig, device: torch.device, initial_weights: bool 
     """
     if config.train.compile and config.train.checkpointing:
         raise UserError("train.compile and train.checkpointing do not go together: choose one of them.")
+    if config.train.compile and config.train.cache_frozen:
+        raise UserError("train.compile and train.cache_frozen do not go together: choose one of them.")
     model = config.model
     pretrained = model.weights or model.pretrained or model.backbone == "tiny"  # there are no weights of it
     if initial_weights and model.frozen_stages and not pretrained:

@@ -19,6 +19,7 @@ from segue.data.batches import (
     Batch,
     Batches,
     FixedOrder,
+    FixedViews,
     MixedOrder,
     RankSlice,
     ShuffledOrder,
@@ -92,10 +93,13 @@ class Data(EvalData):
         train, images = self.config.train, len(self.train_images[step_index])
         epochs, seed = train.epochs_of(step_index), (train.seed, step_index)
         exemplars = self.exemplars(step_index, replay.size) if replay is not None else ()
+        order: ShuffledOrder | MixedOrder | FixedViews
         if replay is None or not exemplars:
             order = ShuffledOrder(images, train.batch_size, epochs, seed)
         else:
             order = MixedOrder(images, len(exemplars), train.batch_size, replay.share, epochs, seed)
+        if train.views:
+            order = FixedViews(order, train.views, seed)
         data = self._train_data(step_index, exemplars)
         return Batches(data, order, device, train.workers, start, self.rank_slice, train.accumulate)
 

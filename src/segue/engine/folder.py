@@ -29,7 +29,7 @@ EARLY_FILES = re.compile(r"scenario\.json|launch\.txt|\.(scenario\.json|launch\.
 MAY_CHANGE = frozenset(
     {
         *("data.root", "train.workers", "train.save_seconds", "train.checkpointing", "train.track"),
-        *("eval.samples", "eval.every"),
+        *("train.cache_gb", "eval.samples", "eval.every"),
     }
 )
 """settings that do not alter the numbers: a resumed run may have others"""

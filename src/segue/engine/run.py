@@ -28,6 +28,7 @@ from segue.engine.folder import (
     note_launch,
     open_folder,
 )
+from segue.engine.frozen_cache import with_frozen_maps
 from segue.engine.interrupt import interrupts
 from segue.engine.learned import Learned, begin_with
 from segue.engine.log import RunLog
@@ -233,6 +234,7 @@ def _train(
     if inside is not None:
         session.load_state_dict(inside)
     batches = data.train_batches(step.index, device, session.iteration, replay_memory(config.method.params))
+    batches = with_frozen_maps(batches, method, config, site.display)
     watch = watcher(method, data, step, site) if config.eval.every else None
     with site.display.bar(step_title(data, step), len(batches.order), session.iteration) as bar:
         losses = train_step(
