@@ -22,11 +22,11 @@ from segue.engine.runtime import autocast
 from segue.methods.base import Method
 from segue.models.segmenter import Segmenter
 
-KEPT_AS = torch.float16
-
 
 class FrozenCache:
     """From images and their (position, seed) to the outputs of a network's frozen stages."""
+
+    kept_as = torch.float16
 
     def __init__(
         self,
@@ -35,11 +35,10 @@ class FrozenCache:
         views: bool = True,
         every_stage: bool = False,
         precision: str = "fp32",
-        kept_as: torch.dtype = KEPT_AS,
     ) -> None:
         """`room` is in bytes. Without `views` no image comes twice, and nothing is kept or rounded."""
         self.model, self.room, self.views, self.every_stage = model, room, views, every_stage
-        self.precision, self.kept_as = precision, kept_as
+        self.precision = precision
         self.bytes = 0
         """bytes that are kept"""
         self.computed = 0

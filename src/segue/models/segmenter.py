@@ -20,7 +20,7 @@ from segue.core.scenario import Step
 from segue.models._speed.checkpointing import checkpoint_blocks, keep_all
 from segue.models._speed.compiling import compile_part
 from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
-from segue.models._speed.frozen import begin_after, can_begin_after, frozen_maps, maps_of, outermost
+from segue.models._speed.frozen import FrozenPart, maps_of
 from segue.models.backbone import build_backbone
 from segue.models.classifier import CLASSIFIERS, GrowingClassifier, UnknownClassifier
 from segue.models.fusion import FUSIONS, FusionLayer
@@ -69,8 +69,6 @@ class Segmenter(nn.Module):
         self.compiled = False
         """backbone and head go through `torch.compile`"""
         self._frozen: list[nn.Module] = []
-        self._frozen_parts: list[str] = []
-        """names of the modules that make up the frozen stages"""
         for name in ("mean", "std"):
             values = torch.tensor(getattr(self.backbone, name)).view(1, 3, 1, 1) * 255
             self.register_buffer(name, values, persistent=False)
@@ -138,7 +136,7 @@ class Segmenter(nn.Module):
     def encode(self, images_B3HW: Tensor) -> list[Tensor]:
         """The backbone's stages; it begins after the frozen ones where their outputs are known."""
         if maps := maps_of(images_B3HW):
-            return begin_after(self.backbone, self._frozen_parts, maps, self.config.frozen_stages)
+            return self._frozen_part.begin_after(self.backbone, maps)
         return self.backbone(self._normalised(images_B3HW))
 
     def _normalised(self, images_B3HW: Tensor) -> Tensor:
@@ -146,13 +144,12 @@ class Segmenter(nn.Module):
 
     def frozen_maps(self, images_B3HW: Tensor, every: bool = False) -> tuple[Tensor, ...]:
         """The output of the last frozen stage, or of every one, without gradient."""
-        images_B3HW, count = self._normalised(images_B3HW), self.config.frozen_stages
-        return frozen_maps(self.backbone, self._frozen_parts, images_B3HW, count, every)
+        return self._frozen_part.maps(self.backbone, self._normalised(images_B3HW), every)
 
     @property
     def begins_after_frozen(self) -> bool:
         """Whether the backbone can do without its frozen stages where their outputs are known."""
-        return can_begin_after(self.backbone, self._frozen_parts, self.config.frozen_stages)
+        return self._frozen_part.fits(self.backbone)
 
     def fuse(self, z_BChw: Tensor, old_z_BChw: Tensor | None = None) -> Tensor:
         return z_BChw if self.fusion is None else self.fusion(z_BChw, old_z_BChw)
@@ -182,9 +179,8 @@ class Segmenter(nn.Module):
 
     def freeze_stages(self, count: int) -> None:
         """Freeze the backbone up to and including its first `count` stages."""
-        modules = self.backbone.first_stages(count)
-        self._frozen_parts = outermost(self.backbone, modules)
-        for module in modules:
+        self._frozen_part = FrozenPart(self.backbone, count)
+        for module in self.backbone.first_stages(count):
             self.freeze(module)
 
     def checkpoint(self) -> None:

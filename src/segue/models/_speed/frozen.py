@@ -5,14 +5,14 @@ may come from elsewhere: whoever has them says so for some images (`known_maps`)
 given these very images inside goes on from there. Other images go through the whole backbone.
 
 Backbones come from elsewhere, so the frozen modules are passed over one by one, not cut out; whether a
-backbone allows that is tried on a picture (`can_begin_after`).
+backbone allows that is tried on a picture (`FrozenPart.fits`).
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 import torch
@@ -52,89 +52,84 @@ def outermost(backbone: nn.Module, modules: Sequence[nn.Module]) -> list[str]:
     return [name for name in names if not any(name.startswith(f"{other}.") for other in names)]
 
 
-def begin_after(
-    backbone: nn.Module, frozen: Sequence[str], maps: Sequence[Tensor], count: int
-) -> list[Tensor]:
-    """The backbone's stages, from the outputs of its first `count`, which the modules `frozen` make up.
+class FrozenPart:
+    """The first `count` stages of a backbone, by the names of their modules: it may be copied or folded."""
 
-    With the output of the last frozen stage alone the list begins there.
-    """
-    if count == len(backbone.channels):
-        return list(maps)
-    last = maps[-1]
-    passed = {name: _Gives(None) for name in frozen[:-1]} | {frozen[-1]: _Gives(last)}
-    with _replaced(backbone, passed):
-        stages = list(backbone(last.new_zeros(len(last), 3, 8, 8)))
-    return [*maps, *stages[count:]]
+    def __init__(self, backbone: nn.Module, count: int) -> None:
+        by_stage = [outermost(backbone, backbone.first_stages(n)) for n in range(1, count + 1)]
+        self.count, self.whole = count, count == len(backbone.channels)
+        self.ends = [names[-1] for names in by_stage]
+        """module whose output is that of the stage"""
+        self.passed = by_stage[-1][:-1] if by_stage else []
+        """modules before the end of the last stage"""
 
+    def begin_after(self, backbone: nn.Module, maps: Sequence[Tensor]) -> list[Tensor]:
+        """The backbone's stages, from the outputs of those in this part.
 
-@torch.no_grad()
-def frozen_maps(
-    backbone: nn.Module, frozen: Sequence[str], images_B3HW: Tensor, count: int, every: bool
-) -> tuple[Tensor, ...]:
-    """The output of the last frozen stage, or of every one. Nothing behind the last is computed for it."""
-    if every or count == len(backbone.channels):
-        return tuple(backbone(images_B3HW)[:count][0 if every else -1 :])
-    last = backbone.get_submodule(frozen[-1])
-    with _replaced(backbone, {frozen[-1]: _Stops(last.forward)}):
-        try:
+        With the output of the last one alone the list begins there.
+        """
+        if self.whole:
+            return list(maps)
+        last = maps[-1]
+        with _replaced(backbone, {**{name: _same for name in self.passed}, self.ends[-1]: lambda _: last}):
+            stages = backbone(last.new_zeros(len(last), 3, 8, 8))
+        return [*maps, *stages[self.count :]]
+
+    @torch.no_grad()
+    def maps(self, backbone: nn.Module, images_B3HW: Tensor, every: bool) -> tuple[Tensor, ...]:
+        """The output of the last stage, or of every one. The pass ends there, and alters no statistics."""
+        if self.whole:
+            return tuple(backbone(images_B3HW))[0 if every else -1 :]
+        found: list[Tensor] = []
+        forwards = {name: backbone.get_submodule(name).forward for name in self.ends}
+        noted = {name: _Noted(each, found, name == self.ends[-1]) for name, each in forwards.items()}
+        with _replaced(backbone, noted), suppress(_Reached):
             backbone(images_B3HW)
-        except _Reached as reached:
-            return (reached.output,)
-    raise RuntimeError("the backbone does not use its frozen stages")
+        return tuple(found[0 if every else -1 :])
 
-
-def can_begin_after(backbone: nn.Module, frozen: Sequence[str], count: int) -> bool:
-    """Whether the stages are the same with the outputs of the frozen ones known; a copy is tried."""
-    if not frozen:
-        return False
-    trial = copy.deepcopy(backbone).eval()
-    parameter = next(trial.parameters())
-    generator = torch.Generator().manual_seed(0)
-    picture = torch.randn(1, 3, SIZE, SIZE, generator=generator).to(parameter)
-    try:
-        with torch.no_grad():
-            expected = trial(picture)
-            found = [
-                begin_after(trial, frozen, frozen_maps(trial, frozen, picture, count, every), count)
-                for every in (False, True)
-            ]
-    except (RuntimeError, AssertionError, TypeError, ValueError, IndexError):
-        return False
-    return all(
-        ours.shape == theirs.shape and _close(ours, theirs)
-        for maps in found
-        for ours, theirs in zip(maps, expected[len(expected) - len(maps) :], strict=True)
-    )
+    def fits(self, backbone: nn.Module) -> bool:
+        """Whether the stages are the same with the outputs of the first ones known; a copy is tried."""
+        if not self.count:
+            return False
+        trial = copy.deepcopy(backbone).eval()
+        picture = torch.randn(1, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+        picture = picture.to(next(trial.parameters()))
+        try:
+            with torch.no_grad():
+                expected = trial(picture)
+                found = [self.begin_after(trial, self.maps(trial, picture, every)) for every in (False, True)]
+        except (RuntimeError, AssertionError, TypeError, ValueError, IndexError):
+            return False
+        return len(found[1]) == len(expected) and all(
+            ours.shape == theirs.shape and _close(ours, theirs)
+            for maps in found
+            for ours, theirs in zip(maps, expected[len(expected) - len(maps) :], strict=True)
+        )
 
 
 def _close(ours: Tensor, theirs: Tensor) -> bool:
     return bool((ours - theirs).abs().max() <= TOLERANCE * theirs.abs().max())
 
 
-class _Gives:
-    """A forward that computes nothing: it gives a known output, or its input."""
-
-    def __init__(self, output: Tensor | None) -> None:
-        self.output = output
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x if self.output is None else self.output
+def _same(x: Tensor) -> Tensor:
+    return x
 
 
 class _Reached(Exception):
-    def __init__(self, output: Tensor) -> None:
-        self.output = output
+    """The pass has come to the end of the last frozen stage."""
 
 
-class _Stops:
-    """A forward after which the pass ends."""
+class _Noted:
+    """A forward whose output is noted; the last one ends the pass."""
 
-    def __init__(self, forward: Callable[[Tensor], Tensor]) -> None:
-        self.forward = forward
+    def __init__(self, forward: Callable[[Tensor], Tensor], outputs: list[Tensor], last: bool) -> None:
+        self.forward, self.outputs, self.last = forward, outputs, last
 
     def __call__(self, x: Tensor) -> Tensor:
-        raise _Reached(self.forward(x))
+        self.outputs.append(self.forward(x))
+        if self.last:
+            raise _Reached
+        return self.outputs[-1]
 
 
 @contextmanager
