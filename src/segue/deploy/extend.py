@@ -19,6 +19,7 @@ from segue.core.ordinary import user_path
 from segue.core.overrides import merge, parse_overrides
 from segue.core.progress import Display
 from segue.deploy.folder_images import folder_images
+from segue.deploy.freezing import with_freezing
 from segue.deploy.load import load, load_run
 from segue.deploy.model import Model
 from segue.engine.checkpoint import tensor_digest
@@ -62,7 +63,8 @@ def extend(
     if isinstance(model, str | Path) and out.resolve() == user_path(model).resolve():
         raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
     classes = new_classes(loaded, data, new, sure)
-    config = recipe_of(loaded, data, classes, method, overrides)
+    words = with_freezing(loaded, overrides, device, display or Display())
+    config = recipe_of(loaded, data, classes, method, words)
     folder = Path(run_folder) if run_folder is not None else run_folder_of(out)
     own = loaded.history is not None and loaded.history.method == config.method.name
     if loaded.network.fusion is not None and not own:
