@@ -18,7 +18,7 @@ from segue.data.batches.order import FixedOrder, FixedViews, MixedOrder, Shuffle
 from segue.data.batches.step_data import StepData
 
 FrozenMaps = Callable[[torch.Tensor, Sequence[tuple[int, int]]], tuple[torch.Tensor, ...]]
-"""from images and their places in the order to the outputs of a network's frozen stages"""
+"""outputs of a network's frozen stages, of images with their positions and seeds"""
 
 
 @dataclass(frozen=True)
