@@ -63,8 +63,9 @@ def extend(
     if isinstance(model, str | Path) and out.resolve() == user_path(model).resolve():
         raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
     classes = new_classes(loaded, data, new, sure)
-    words = with_freezing(loaded, overrides, device, display or Display())
-    config = recipe_of(loaded, data, classes, method, words)
+    name = method or (loaded.history.method if loaded.history is not None else DEFAULT_METHOD)
+    words = with_freezing(loaded, name, overrides, device, display or Display())
+    config = recipe_of(loaded, data, classes, name, words)
     folder = Path(run_folder) if run_folder is not None else run_folder_of(out)
     own = loaded.history is not None and loaded.history.method == config.method.name
     if loaded.network.fusion is not None and not own:
@@ -76,7 +77,8 @@ def extend(
     learned = Learned(loaded.network.state_dict(), kept, source)
     run(config, folder, resume, overwrite, device, display, learned=learned)
     grown = load_run(folder, device=device)
-    grown = replace(grown, colours=_grown_colours(loaded, grown))
+    history = grown.history.after(loaded.history) if grown.history is not None else None
+    grown = replace(grown, colours=_grown_colours(loaded, grown), history=history)
     grown.save(out)
     return grown
 
@@ -145,7 +147,8 @@ def recipe_of(
         "method": dict(stored["method"]) if own else {"name": name},
         "data": {"root": str(data)},
         "model": {**asdict(model.network.config), "weights": None, "pretrained": False},
-        **{section: stored[section] for section in ("optim", "train", "eval") if section in stored},
+        **{section: stored[section] for section in ("optim", "train") if section in stored},
+        "eval": {**stored.get("eval", {}), "background": "closed" if model.closed else "open"},
     }
     return complete(merge(json.loads(json.dumps(asked)), said))
 

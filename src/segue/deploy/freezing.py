@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from segue.core import plugins
 from segue.core.config import TrainConfig
 from segue.core.errors import UserError
 from segue.core.overrides import parse_overrides
 from segue.core.progress import Display
 from segue.deploy.model import Model
 from segue.engine.runtime import pick_device
+from segue.methods.base import Method
 from segue.models.segmenter import Segmenter
 
 AUTO = "auto"
@@ -30,7 +32,9 @@ VIEWS = 4
 """views of each image"""
 
 
-def with_freezing(model: Model, overrides: Sequence[str], device: str, display: Display) -> list[str]:
+def with_freezing(
+    model: Model, method: str, overrides: Sequence[str], device: str, display: Display
+) -> list[str]:
     """The words of an extension, and what they leave open about frozen stages."""
     said = parse_overrides(overrides)
     network, wanted = model.network, _section(said, "model").get("frozen_stages")
@@ -39,7 +43,7 @@ def with_freezing(model: Model, overrides: Sequence[str], device: str, display: 
         if wanted == AUTO:
             raise UserError(f"{KEY}={AUTO} needs a network of Segue's own: leave it out, or give a number.")
         return list(overrides)
-    if wanted is None and on_cpu and not network.config.frozen_stages:
+    if wanted is None and on_cpu and not network.config.frozen_stages and _freezes_late(method):
         wanted = AUTO
     words = [word for word in overrides if wanted != AUTO or word.partition("=")[0].strip() != KEY]
     chosen: dict[str, Any] = {}
@@ -51,11 +55,16 @@ def with_freezing(model: Model, overrides: Sequence[str], device: str, display: 
             f" Otherwise: {KEY}=0, train.views=0."
         )
         chosen["train.views"] = VIEWS
-    if on_cpu or wanted == AUTO:
+    if wanted == AUTO or (on_cpu and (network.config.frozen_stages if wanted is None else wanted)):
         chosen["train.cache_frozen"] = "true"
     train = _section(said, "train")
     unsaid = [f"{key}={value}" for key, value in chosen.items() if key.partition(".")[2] not in train]
     return [*unsaid, *words]
+
+
+def _freezes_late(method: str) -> bool:
+    kind: type[Method] = plugins.find("method", method)
+    return kind.freezes_late
 
 
 def _epochs(model: Model, said: dict[str, Any]) -> int:

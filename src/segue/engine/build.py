@@ -18,6 +18,7 @@ from segue.data.datasets.base import DataSplit, SegDataset
 from segue.data.index import class_index
 from segue.engine.runtime import derive_seed, seed_all
 from segue.methods.base import Method
+from segue.models.classifier import GrowingClassifier
 from segue.models.segmenter import Segmenter
 
 DOCTOR = "segue data check --skip-bad FILE"
@@ -55,6 +56,12 @@ def build_method(config: RunConfig, device: torch.device, initial_weights: bool 
     seed_all(derive_seed(config.train.seed))
     structure = config.model if initial_weights else replace(config.model, weights=None, pretrained=False)
     method = kind(config.method.params, Segmenter(structure)).to(device)
+    method.new_start = config.method.start
+    if config.method.start != "own" and not isinstance(method.model.classifier, GrowingClassifier):
+        raise UserError(
+            f"method.start={config.method.start} begins new classifiers like background, which the"
+            f" classifiers of {config.method.name} do not have: leave method.start out."
+        )
     if config.train.channels_last:
         method = method.to(memory_format=torch.channels_last)
     if config.train.checkpointing:

@@ -72,12 +72,16 @@ class Method(Declaration, nn.Module, ABC):
     """new classifiers start as shares of the background"""
     reads_stages: ClassVar[bool] = False
     """uses `Output.stages`: without it, frozen stages but the last may be left out of that list"""
+    freezes_late: ClassVar[bool] = True
+    """works with frozen stages that earlier steps have trained"""
 
     def __init__(self, config: Any, model: Segmenter) -> None:
         super().__init__()
         self.config = config
         self.model = model
         self.teacher: Teacher | None = None
+        self.new_start = "own"
+        """first weights of new classifiers, as the recipe's method.start says"""
         self.step: Step
         """the step that the model has grown for"""
 
@@ -101,7 +105,12 @@ class Method(Declaration, nn.Module, ABC):
         self.step = step
         if self.uses_teacher and not step.first:
             self.teacher = Teacher(self.deployed())
-        self.model.grow(step, balanced=self.balanced_init and not step.first)
+        shared = self.new_start == "share" or (self.new_start == "own" and self.balanced_init)
+        self.model.grow(step, balanced=shared and not step.first)
+
+    def trains(self, step: Step) -> bool:
+        """Whether a step has iterations; else `begin_step` and `end_step` do all of it."""
+        return True
 
     def begin_step(self, ctx: StepContext) -> None:
         """Prepare for a step: the model has grown, the teacher is set."""

@@ -22,7 +22,7 @@ from segue.models._speed.compiling import compile_part
 from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
 from segue.models._speed.frozen import FrozenPart, maps_of
 from segue.models.backbone import build_backbone
-from segue.models.classifier import CLASSIFIERS, GrowingClassifier, UnknownClassifier
+from segue.models.classifier import CLASSIFIERS, Classifier, GrowingClassifier
 from segue.models.fusion import FUSIONS, FusionLayer
 from segue.models.head import HEADS, DeepLabHead
 from segue.models.spec import FusionSpec, NetworkSpec, name_of, unnamed
@@ -63,7 +63,7 @@ class Segmenter(nn.Module):
         self.backbone = build_backbone(config)
         self.fusion: nn.Module | None = None
         self.refiner = DeepLabHead(self.backbone.channels[-1], width, dilations)
-        self.classifier: GrowingClassifier | UnknownClassifier = GrowingClassifier(width)
+        self.classifier: Classifier = GrowingClassifier(width)
         self.norm_frozen = False
         """batch norm of backbone and head keeps its running statistics even in training mode"""
         self.compiled = False
@@ -96,7 +96,9 @@ class Segmenter(nn.Module):
         kind = name_of(self.classifier, CLASSIFIERS)
         if kind is None:
             raise unnamed(self.classifier, "classifier", "CLASSIFIERS")
-        return {"kind": kind, "sizes": list(self.classifier.sizes)}
+        spec = {"kind": kind, "sizes": list(self.classifier.sizes)}
+        width = getattr(self.classifier, "width", None)
+        return spec if width is None else {**spec, "width": width}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], channels: int | None = None) -> Segmenter:
@@ -123,7 +125,8 @@ class Segmenter(nn.Module):
             kind = _listed(fusion.kind, FUSIONS, "fusion layer")
             model.fusion = kind.from_spec(model.backbone.channels[-1], fusion.config)
         classifier = _listed(wanted.classifier.kind, CLASSIFIERS, "classifier")
-        model.classifier = classifier(model.classifier.in_channels)
+        width = () if wanted.classifier.width is None else (wanted.classifier.width,)
+        model.classifier = classifier(model.classifier.in_channels, *width)
         for size in wanted.classifier.sizes:
             model.classifier.grow(size, balanced=False)
         return model
