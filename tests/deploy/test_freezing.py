@@ -82,22 +82,19 @@ def settings(words: list[str]) -> dict[str, str]:
     ],
 )
 def test_what_is_not_said_is_chosen(model, said: list[str], stages: str, views, cached) -> None:
-    found = settings(with_freezing(model, "caf", said, "cpu", QUIET))
+    found = settings(with_freezing(model, "caf", said, "cpu"))
     chosen = [found.get(key) for key in ("model.frozen_stages", "train.views", "train.cache_frozen")]
     assert chosen == [stages, views, cached]
 
 
 def test_other_devices_freeze_nothing_by_themselves(model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("segue.deploy.freezing.pick_device", lambda _: torch.device("cuda"))
-    assert with_freezing(model, "caf", ["optim.clip=1"], "auto", QUIET) == ["optim.clip=1"]
-    assert (
-        settings(with_freezing(model, "caf", ["model.frozen_stages=auto"], "auto", QUIET))["train.views"]
-        == "4"
-    )
+    assert with_freezing(model, "caf", ["optim.clip=1"], "auto") == ["optim.clip=1"]
+    assert settings(with_freezing(model, "caf", ["model.frozen_stages=auto"], "auto"))["train.views"] == "4"
 
 
 def test_a_method_whose_layers_follow_what_is_trained_is_left_alone(model) -> None:
-    assert with_freezing(model, "rcil", [], "cpu", QUIET) == []
+    assert with_freezing(model, "rcil", [], "cpu") == []
 
 
 def test_the_choice_is_told_stored_and_inherited(model, tmp_path: Path) -> None:
@@ -112,7 +109,7 @@ def test_the_choice_is_told_stored_and_inherited(model, tmp_path: Path) -> None:
     changed = {name for name in after if name in before and not torch.equal(before[name], after[name])}
     assert not any(name.startswith(f"backbone.stages.{n}.") for name in changed for n in range(3))
     assert any(name.startswith("backbone.stages.3.") for name in changed)
-    again = settings(with_freezing(grown, "caf", [], "cpu", QUIET))
+    again = settings(with_freezing(grown, "caf", [], "cpu"))
     assert "model.frozen_stages" not in again, "its recipe freezes by itself now"
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from segue.core import plugins
-from segue.core.config import TrainConfig
+from segue.core.config import RunConfig, TrainConfig
 from segue.core.errors import UserError
 from segue.core.overrides import parse_overrides
 from segue.core.progress import Display
@@ -32,9 +32,7 @@ VIEWS = 4
 """views of each image"""
 
 
-def with_freezing(
-    model: Model, method: str, overrides: Sequence[str], device: str, display: Display
-) -> list[str]:
+def with_freezing(model: Model, method: str, overrides: Sequence[str], device: str) -> list[str]:
     """The words of an extension, and what they leave open about frozen stages."""
     said = parse_overrides(overrides)
     network, wanted = model.network, _section(said, "model").get("frozen_stages")
@@ -50,16 +48,22 @@ def with_freezing(
     if wanted == AUTO:
         stages = len(network.backbone.channels)
         chosen[KEY] = stages if _epochs(model, said) >= ENOUGH_EPOCHS else stages - 1
-        display.say(
-            f"{chosen[KEY]} of {stages} stages of the backbone are frozen, each image has {VIEWS} views."
-            f" Otherwise: {KEY}=0, train.views=0."
-        )
         chosen["train.views"] = VIEWS
     if wanted == AUTO or (on_cpu and (network.config.frozen_stages if wanted is None else wanted)):
         chosen["train.cache_frozen"] = "true"
     train = _section(said, "train")
     unsaid = [f"{key}={value}" for key, value in chosen.items() if key.partition(".")[2] not in train]
     return [*unsaid, *words]
+
+
+def tell_freezing(before: Model, config: RunConfig, display: Display) -> None:
+    """Say what was frozen, if it is not what the model's recipe says."""
+    network, frozen = before.network, config.model.frozen_stages
+    if isinstance(network, Segmenter) and frozen != network.config.frozen_stages:
+        display.say(
+            f"{frozen} of {len(network.backbone.channels)} stages of the backbone were frozen, each image had"
+            f" {config.train.views or 'ever new'} views. Otherwise: {KEY}=0, train.views=0."
+        )
 
 
 def _freezes_late(method: str) -> bool:

@@ -28,8 +28,16 @@ EARLY_FILES = re.compile(r"scenario\.json|launch\.txt|\.(scenario\.json|launch\.
 
 MAY_CHANGE = frozenset(
     {
-        *("data.root", "train.workers", "train.save_seconds", "train.checkpointing", "train.track"),
-        *("train.cache_gb", "eval.samples", "eval.every"),
+        *(
+            "data.root",
+            "scenario.keep",
+            "train.workers",
+            "train.save_seconds",
+            "train.checkpointing",
+            "train.cache_gb",
+            "train.track",
+        ),
+        *("eval.samples", "eval.every"),
     }
 )
 """settings that do not alter the numbers: a resumed run may have others"""

@@ -69,11 +69,16 @@ class Segmenter(nn.Module):
         self.compiled = False
         """backbone and head go through `torch.compile`"""
         self._frozen: list[nn.Module] = []
+        self.settled = nn.ModuleList()
+        """fusion layers of earlier methods, now fixed parts of the encoder"""
         for name in ("mean", "std"):
             values = torch.tensor(getattr(self.backbone, name)).view(1, 3, 1, 1) * 255
             self.register_buffer(name, values, persistent=False)
         link_norms(self, self._maps)
         self.freeze_stages(config.frozen_stages)
+        for spec in config.settled:  # after the norms are linked: these compute as they always did
+            self.settled.append(_fusion_layer(spec, self.backbone.channels[-1]))
+            self.freeze(self.settled[-1])
 
     def spec(self) -> dict[str, Any]:
         """The structure in words that JSON knows: config, fusion layer, classifier; no weights.
@@ -81,6 +86,8 @@ class Segmenter(nn.Module):
         A fusion layer or classifier of one's own needs a name: see `segue.models.fusion`.
         """
         model = {name: value for name, value in asdict(self.config).items() if name not in FETCHED}
+        if not self.settled:  # a key that older versions do not know
+            del model["settled"]
         return {"model": model, "fusion": self._fusion_spec(), "classifier": self._classifier_spec()}
 
     def _fusion_spec(self) -> dict[str, Any] | None:
@@ -121,9 +128,7 @@ class Segmenter(nn.Module):
             raise ValueError(f"{channels} names for {sum(wanted.classifier.sizes)} channels")
         model = cls(wanted.model)
         if wanted.fusion is not None:
-            fusion = validate(FusionSpec, wanted.fusion, "fusion")
-            kind = _listed(fusion.kind, FUSIONS, "fusion layer")
-            model.fusion = kind.from_spec(model.backbone.channels[-1], fusion.config)
+            model.fusion = _fusion_layer(wanted.fusion, model.backbone.channels[-1])
         classifier = _listed(wanted.classifier.kind, CLASSIFIERS, "classifier")
         width = () if wanted.classifier.width is None else (wanted.classifier.width,)
         model.classifier = classifier(model.classifier.in_channels, *width)
@@ -139,8 +144,12 @@ class Segmenter(nn.Module):
     def encode(self, images_B3HW: Tensor) -> list[Tensor]:
         """The backbone's stages; it begins after the frozen ones where their outputs are known."""
         if maps := maps_of(images_B3HW):
-            return self._frozen_part.begin_after(self.backbone, maps)
-        return self.backbone(self._normalised(images_B3HW))
+            *stages, z_BChw = self._frozen_part.begin_after(self.backbone, maps)
+        else:
+            *stages, z_BChw = self.backbone(self._normalised(images_B3HW))
+        for layer in self.settled:
+            z_BChw = layer(z_BChw)
+        return [*stages, z_BChw]
 
     def _normalised(self, images_B3HW: Tensor) -> Tensor:
         return (images_B3HW.float() - self.mean) / self.std
@@ -213,6 +222,12 @@ class Segmenter(nn.Module):
                     if isinstance(module, nn.modules.batchnorm._BatchNorm):
                         module.eval()
         return self
+
+
+def _fusion_layer(spec: Mapping[str, Any], channels: int) -> nn.Module:
+    """The layer that a spec describes, for z of so many channels."""
+    wanted = validate(FusionSpec, spec, "fusion")
+    return _listed(wanted.kind, FUSIONS, "fusion layer").from_spec(channels, wanted.config)
 
 
 def _listed(name: str, table: Mapping[str, Any], what: str) -> Any:
