@@ -25,6 +25,7 @@ from segue.core.presets import choose_preset
 from segue.core.progress import Display
 from segue.data.kept import kept_digest, open_kept
 from segue.deploy.folder_images import folder_images
+from segue.deploy.freezing import tell_freezing, with_freezing
 from segue.deploy.load import load, load_run
 from segue.deploy.model import Model
 from segue.deploy.new_data import ready_folder
@@ -77,7 +78,9 @@ def extend(
     folder = Path(run_folder) if run_folder is not None else run_folder_of(out)
     with ready_folder(data, out, folder, resume, overwrite, display) as images:
         classes = new_classes(loaded, images, new, sure, data)
-        config = recipe_of(loaded, images, classes, method, overrides, keep, device)
+        name = method or (loaded.history.method if loaded.history is not None else DEFAULT_METHOD)
+        words = with_freezing(loaded, name, overrides, device)
+        config = recipe_of(loaded, images, classes, name, words, keep, device)
         own = _is_own(loaded, config.method.name)
         kept = loaded.history.kept if loaded.history is not None and own else {}
         learned = Learned(handed_over(loaded.network, own)[1], kept, source)
@@ -86,6 +89,7 @@ def extend(
         if before is not None:
             before(config)
         run(config, folder, resume, overwrite, device, display, learned=learned)
+    tell_freezing(loaded, config, display)
     grown = load_run(folder, device=device)
     history = grown.history.after(loaded.history) if grown.history is not None else None
     grown = replace(grown, colours=_grown_colours(loaded, grown), history=history)

@@ -73,6 +73,8 @@ def build_method(config: RunConfig, device: torch.device, initial_weights: bool 
     """
     if config.train.compile and config.train.checkpointing:
         raise UserError("train.compile and train.checkpointing do not go together: choose one of them.")
+    if config.train.compile and config.train.cache_frozen:
+        raise UserError("train.compile and train.cache_frozen do not go together: choose one of them.")
     kind: type[Method] = plugins.find("method", config.method.name)
     seed_all(derive_seed(config.train.seed))
     structure = config.model if initial_weights else replace(config.model, weights=None, pretrained=False)
