@@ -21,6 +21,7 @@ from segue.core.declaration import About, BenchmarkValues, Declaration, Start, p
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import spatial_attention, upsample
+from segue.models._speed.frozen import known_maps
 from segue.models.segmenter import Segmenter, Teacher
 
 __all__ = ["About", "BenchmarkValues", "Method", "Start", "StepContext", "plain_start"]
@@ -69,6 +70,10 @@ class Method(Declaration, nn.Module, ABC):
     """keep a frozen copy of the model before each incremental step, as `self.teacher`"""
     balanced_init: ClassVar[bool] = False
     """new classifiers start as shares of the background"""
+    reads_stages: ClassVar[bool] = False
+    """uses `Output.stages`: without it, frozen stages but the last may be left out of that list"""
+    freezes_late: ClassVar[bool] = True
+    """works with frozen stages that earlier steps have trained"""
 
     def __init__(self, config: Any, model: Segmenter) -> None:
         super().__init__()
@@ -94,7 +99,8 @@ class Method(Declaration, nn.Module, ABC):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The losses, so that a wrapper such as DistributedDataParallel can stand around the method."""
-        return self.losses(batch)
+        with known_maps(batch.images, batch.frozen):
+            return self.losses(batch)
 
     def grow(self, step: Step) -> None:
         """Make room for a step. Called again for finished steps when a run is resumed."""

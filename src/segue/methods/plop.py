@@ -50,6 +50,7 @@ class PLOP(Method):
     )
     uses_teacher = True
     balanced_init = True
+    reads_stages = True
 
     def __init__(self, config: Config, model: Segmenter) -> None:
         super().__init__(config, model)

@@ -60,6 +60,8 @@ class RCIL(Method):
     )  # fmt: skip
     uses_teacher = True
     balanced_init = True
+    reads_stages = True
+    freezes_late = False
 
     @classmethod
     def start(cls, config: Config) -> Start:

@@ -20,6 +20,7 @@ from segue.core.scenario import Step
 from segue.models._speed.checkpointing import checkpoint_blocks, keep_all
 from segue.models._speed.compiling import compile_part
 from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
+from segue.models._speed.frozen import FrozenPart, maps_of
 from segue.models.backbone import build_backbone
 from segue.models.classifier import CLASSIFIERS, Classifier, GrowingClassifier
 from segue.models.fusion import FUSIONS, FusionLayer
@@ -141,10 +142,26 @@ class Segmenter(nn.Module):
         self.classifier.to(self.mean.device)
 
     def encode(self, images_B3HW: Tensor) -> list[Tensor]:
-        *stages, z_BChw = self.backbone((images_B3HW.float() - self.mean) / self.std)
+        """The backbone's stages; it begins after the frozen ones where their outputs are known."""
+        if maps := maps_of(images_B3HW):
+            *stages, z_BChw = self._frozen_part.begin_after(self.backbone, maps)
+        else:
+            *stages, z_BChw = self.backbone(self._normalised(images_B3HW))
         for layer in self.settled:
             z_BChw = layer(z_BChw)
         return [*stages, z_BChw]
+
+    def _normalised(self, images_B3HW: Tensor) -> Tensor:
+        return (images_B3HW.float() - self.mean) / self.std
+
+    def frozen_maps(self, images_B3HW: Tensor, every: bool = False) -> tuple[Tensor, ...]:
+        """The output of the last frozen stage, or of every one, without gradient."""
+        return self._frozen_part.maps(self.backbone, self._normalised(images_B3HW), every)
+
+    @property
+    def begins_after_frozen(self) -> bool:
+        """Whether the backbone can do without its frozen stages where their outputs are known."""
+        return self._frozen_part.fits(self.backbone)
 
     def fuse(self, z_BChw: Tensor, old_z_BChw: Tensor | None = None) -> Tensor:
         return z_BChw if self.fusion is None else self.fusion(z_BChw, old_z_BChw)
@@ -174,6 +191,7 @@ class Segmenter(nn.Module):
 
     def freeze_stages(self, count: int) -> None:
         """Freeze the backbone up to and including its first `count` stages."""
+        self._frozen_part = FrozenPart(self.backbone, count)
         for module in self.backbone.first_stages(count):
             self.freeze(module)
 
