@@ -74,6 +74,8 @@ class ModelConfig:
     """weights from timm's hub"""
     frozen_stages: Annotated[int, Field(ge=0)] = 0
     """number of first stages of the backbone that are never trained"""
+    network: dict[str, Any] | None = None
+    """description of an adopted network, in place of backbone and head"""
 
 
 @dataclass(frozen=True)
@@ -268,6 +270,8 @@ def decisive(config: RunConfig) -> dict[str, Any]:
     if config.train.crop_on == "none":
         for key in ("crop_on", "crop_on_share"):
             del content["train"][key]
+    if config.model.network is None:
+        del content["model"]["network"]
     if config.train.balance == "none":
         del content["train"]["balance"]
     return content

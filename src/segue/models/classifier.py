@@ -43,6 +43,10 @@ class GrowingClassifier(nn.Module):
     def forward(self, h_BFhw: Tensor) -> Tensor:
         return torch.cat([part(h_BFhw) for part in self.parts], dim=1)
 
+    def at_places(self, h_MF: Tensor) -> Tensor:
+        """Logits (M x K) of single places, as if their surroundings were the same."""
+        return self(h_MF[:, :, None, None])[:, :, 0, 0]
+
 
 class UnknownClassifier(nn.Module):
     """Binary heads, one per step, one for background, and one for "unknown": things that have no name yet.

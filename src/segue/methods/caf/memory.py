@@ -20,6 +20,7 @@ from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import wide
 from segue.losses.processes import sum_over_processes, this_process
+from segue.models.network import Classifier
 
 EMPTY = 255
 """label of a place in the memory that is not filled: classes may have fewer pixels than there is room for"""
@@ -66,14 +67,14 @@ class FeatureMemory(nn.Module):
         filled = slice(len(self.labels) - room, len(self.labels) - room + len(kept.labels_N))
         self.features[filled], self.labels[filled] = kept.features_NF, kept.labels_N
 
-    def loss(self, classifier: nn.Module, logits_BKhw: Tensor, labels_BHW: Tensor, step: Step) -> Tensor:
+    def loss(self, classifier: Classifier, logits_BKhw: Tensor, labels_BHW: Tensor, step: Step) -> Tensor:
         """Mean cross-entropy of the classifier on what is kept and, beside it, on new classes in the batch.
 
         Without these the memory would say of every place that it is not new; they teach the network too.
         They count as if `per_class` places of each new class were kept; images count alike, so that a batch
         may be split.
         """
-        logits_MK = wide(classifier(self.features[:, :, None, None])[:, :, 0, 0])
+        logits_MK = wide(classifier.at_places(self.features))
         kept = F.cross_entropy(logits_MK, self.labels, ignore_index=EMPTY, reduction="sum")
         labels_Bhw = labels_of_map(labels_BHW, logits_BKhw)
         labels_Bhw = labels_Bhw.where((step.num_old <= labels_Bhw) & (labels_Bhw < step.num_channels), EMPTY)

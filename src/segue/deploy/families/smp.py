@@ -1,0 +1,38 @@
+"""segmentation_models_pytorch: networks of `smp`, saved by their own `save_pretrained`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from segue.core.records import write_json
+from segue.models.adopted.network import AdoptedNetwork
+
+PREFIX = "segmentation_models_pytorch."
+
+
+def source_of(module: nn.Module) -> dict[str, Any] | None:
+    """Its class and the settings that it was made with."""
+    if not type(module).__module__.startswith(PREFIX) or not hasattr(module, "segmentation_head"):
+        return None
+    config = {**module.config, "encoder_weights": None}
+    return {"kind": "smp", "name": type(module).__name__, "config": json.loads(json.dumps(config))}
+
+
+def without_auxiliary(module: nn.Module) -> None:
+    if getattr(module, "classification_head", None) is not None:
+        module.classification_head = None
+        module.config["aux_params"] = None
+
+
+def save(network: AdoptedNetwork, names: Sequence[str], folder: Path) -> None:
+    """What `smp.from_pretrained(folder)` reads, and classes.json."""
+    module = network.own_module()
+    module.config["classes"] = len(names)
+    module.config["activation"] = None if network.adoption.binary else module.config.get("activation")
+    module.save_pretrained(str(folder))
+    write_json(folder / "classes.json", {str(channel): name for channel, name in enumerate(names)}, folder)
