@@ -13,6 +13,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
@@ -25,6 +27,7 @@ from segue.engine.checkpoint import tensor_digest
 from segue.engine.learned import Learned
 from segue.engine.recipe import complete
 from segue.engine.run import run
+from segue.models.adopted.network import AdoptedNetwork
 
 DEFAULT_METHOD = "caf"
 ALIKE = 0.8
@@ -71,12 +74,21 @@ def extend(
             " extend it with that method."
         )
     kept = loaded.history.kept if loaded.history is not None and own else {}
-    learned = Learned(loaded.network.state_dict(), kept, source)
+    module = _own_module(loaded)
+    learned = Learned(loaded.network.state_dict(), kept, source, module)
     run(config, folder, resume, overwrite, device, display, learned=learned)
-    grown = load_run(folder, device=device)
+    grown = load_run(folder, device=device, module=module)
     grown = replace(grown, colours=_grown_colours(loaded, grown))
     grown.save(out)
     return grown
+
+
+def _own_module(model: Model) -> nn.Module | None:
+    """The module that a network was adopted from, if it is the user's own: no recipe can build it."""
+    network = model.network
+    if isinstance(network, AdoptedNetwork) and network.adoption.source["kind"] == "module":
+        return network.plain_module()
+    return None
 
 
 def run_folder_of(out: Path) -> Path:

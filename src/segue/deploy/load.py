@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from torch import nn
+
 from segue.core.config import as_dict, read_back
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
@@ -16,14 +18,16 @@ from segue.deploy.prepare import Preparation
 from segue.engine.learned import kept_state
 from segue.engine.restore import restore_step
 from segue.engine.runtime import pick_device
+from segue.models.adopted.sources import own_code
 from segue.report.pictures import shipped_colours
 
 
-def load(path: str | Path, device: str = "auto") -> Model:
+def load(path: str | Path, device: str = "auto", code: str | None = None) -> Model:
     """The model of a model folder, of a model file, or of a run folder after its last finished step.
 
     `device` is auto (CUDA, then MPS, then the CPU), cpu, cuda, cuda:1 or mps. A model folder or file runs no
-    code and fetches nothing, whoever wrote it. A run of a method file of one's own runs that file.
+    code and fetches nothing, whoever wrote it. A run of a method file of one's own runs that file. A model
+    that was adopted from code of one's own needs that code again: `code` is file.py:function.
 
     Examples:
         >>> import segue
@@ -33,22 +37,28 @@ def load(path: str | Path, device: str = "auto") -> Model:
         True
     """
     path, where = user_path(path), pick_device(device)
+    module = own_code(code) if code is not None else None
     if is_model_folder(path):
-        stored = load_folder(path)
+        stored = load_folder(path, module)
         header = stored.header
         network = stored.network.to(where)
         return Model(network, header.classes, header.images, stored.history, header.colours)
     if path.is_dir():
-        return load_run(path, device=device)
+        return load_run(path, device=device, module=module)
     if not path.is_file():
         raise UserError(f"There is no model {path}: name a model folder, a run folder or NAME.safetensors.")
-    network, header = load_model(path)
+    network, header = load_model(path, module)
     return Model(network.to(where), header.classes, header.images, colours=header.colours)
 
 
-def load_run(folder: str | Path, step: int | None = None, device: str = "auto") -> Model:
-    """The model of a run after one of its steps, or after the last finished one; the data are not needed."""
-    where, restored = pick_device(device), restore_step(folder, step)
+def load_run(
+    folder: str | Path, step: int | None = None, device: str = "auto", module: nn.Module | None = None
+) -> Model:
+    """The model of a run after one of its steps, or after the last finished one; the data are not needed.
+
+    `module` is the user's own, for a run that began with a network of his.
+    """
+    where, restored = pick_device(device), restore_step(folder, step, module)
     config, classes, network = restored.config, restored.classes, restored.method.deployed()
     history = History(restored.steps, without_places(read_back(config)), kept_state(restored.method, network))
     images = Preparation(config.train.crop, as_dict(config)["data"].get("bits", 16))

@@ -19,7 +19,8 @@ from segue.deploy.prediction import Prediction
 from segue.deploy.prepare import ImageLike, Preparation
 from segue.losses import upsample
 from segue.losses.pseudo import most_likely
-from segue.models.segmenter import Segmenter
+from segue.losses.resizing import resized_as
+from segue.models.network import Network
 
 FILE = ".safetensors"
 """ending of a model that is written as one file; other names are those of model folders"""
@@ -44,7 +45,7 @@ class Model:
         >>> model.save("model.safetensors")
     """
 
-    network: Segmenter = field(repr=False)
+    network: Network = field(repr=False)
     classes: tuple[str, ...]
     """names of the channels, background first"""
     images: Preparation = field(default_factory=Preparation)
@@ -78,8 +79,9 @@ class Model:
         network = self.network.eval()
         logits = network(self.images.tensor(pixels).to(network.mean.device)).logits
         size = (pixels.shape[0], pixels.shape[1])
-        ids = most_likely(logits, size)[1][0].cpu().numpy()
-        scores = upsample(logits, size).softmax(1)[0].cpu().numpy() if probabilities else None
+        with resized_as(network.resize):
+            ids = most_likely(logits, size)[1][0].cpu().numpy()
+            scores = upsample(logits, size).softmax(1)[0].cpu().numpy() if probabilities else None
         ids = ids.astype(np.min_scalar_type(len(self.classes) - 1))
         return Prediction(ids, self.classes, self.colours, pixels, scores)
 

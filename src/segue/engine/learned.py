@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from segue.core.errors import UserError
 from segue.engine.checkpoint import load_strictly
 from segue.methods.base import Method
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 MODEL = "model."
 """prefix of the network in the state of a method"""
@@ -32,9 +32,11 @@ class Learned:
     """rest of the method's state; empty: nothing was kept, or it is another method's"""
     source: str
     """place of the model, for messages"""
+    module: nn.Module | None = None
+    """the user's own module that the network was adopted from, if no recipe can build it"""
 
 
-def kept_state(method: Method, network: Segmenter) -> dict[str, Tensor]:
+def kept_state(method: Method, network: Network) -> dict[str, Tensor]:
     """What of a method's state the network that predicts does not hold."""
     known = network.state_dict()
     return {

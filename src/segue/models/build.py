@@ -14,12 +14,16 @@ from segue.models.network import Network
 from segue.models.segmenter import Segmenter
 
 
-def build_network(config: ModelConfig) -> Network:
-    """The network of a recipe, not grown yet. A recipe is the user's own: it may name a file of code."""
+def build_network(config: ModelConfig, module: nn.Module | None = None) -> Network:
+    """The network of a recipe, not grown yet. A recipe is the user's own: it may name a file of code.
+
+    `module`, which is taken over, is the user's own, for a network that a recipe cannot build.
+    """
     if config.network is None:
         return Segmenter(config)
     source = adoption_of(config.network).source
-    module = own_code(source["code"]) if source.get("kind") == "python" else build_module(source)
+    if module is None:
+        module = own_code(source["code"]) if source.get("kind") == "python" else build_module(source)
     return AdoptedNetwork(config, module)
 
 

@@ -56,7 +56,13 @@ class GrowingLayer(nn.Module):
                 first.bias[0] -= shift
                 part.bias.fill_(first.bias[0])
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._like[0].weight.dtype
+
     def logits(self, x_BFhw: Tensor) -> Tensor:
+        if not self.parts:
+            return x_BFhw[:, :0]  # not grown yet
         return torch.cat([part(x_BFhw) for part in self.parts], dim=1)
 
     def forward(self, x_BFhw: Tensor) -> Tensor:

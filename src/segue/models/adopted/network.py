@@ -52,6 +52,7 @@ class AdoptedNetwork(Network):
         self._tap()
         for name, parameter in self.body.named_parameters():
             parameter.requires_grad_(not _under(name, parts.unused))
+        link_norms(self, self._maps)
         if config.frozen_stages:
             raise UserError("model.frozen_stages counts the stages of Segue's own backbones: set it to 0.")
 
@@ -80,7 +81,6 @@ class AdoptedNetwork(Network):
                     if adoption.binary:  # the logit of background is 0
                         theirs = torch.cat([torch.zeros_like(theirs), theirs])
                     ours.copy_(theirs[adoption.order] if adoption.order else theirs)
-        network.link()
         return network.train(module.training)
 
     @classmethod
@@ -96,26 +96,7 @@ class AdoptedNetwork(Network):
             network.fusion = fusion_from(validate(FusionSpec, wanted.fusion, "fusion"), network.z_channels)
         for size in wanted.classifier.sizes:
             network.classifier.grow(size, balanced=False)
-        network.link()
         return network
-
-    def bare(self) -> AdoptedNetwork:
-        """A copy that has not grown yet, as at the start of a run."""
-        network = copy.deepcopy(self)
-        network.fusion = None
-        for layer in network.classifier.layers:
-            layer.parts = nn.ModuleList()
-        return network.requires_grad_body()
-
-    def requires_grad_body(self) -> AdoptedNetwork:
-        for name, parameter in self.body.named_parameters():
-            parameter.requires_grad_(not _under(name, self.parts.unused))
-        self._frozen.clear()
-        return self
-
-    def link(self) -> None:
-        """Norms are folded into their convolutions whenever their statistics are fixed."""
-        link_norms(self, self._maps)
 
     def _maps(self, images_B3HW: Tensor) -> list[Tensor]:
         out = self(images_B3HW)
@@ -155,7 +136,7 @@ class AdoptedNetwork(Network):
 
     @property
     def _dtype(self) -> torch.dtype:
-        return self.classifier.layers[0].parts[0].weight.dtype
+        return self.classifier.layers[0].dtype
 
     def encode(self, images_B3HW: Tensor) -> list[Tensor]:
         return self._run(images_B3HW, "z", None).stages
@@ -229,6 +210,10 @@ class AdoptedNetwork(Network):
                 " no place for it: save a model folder, or extend with method.params.layer.projection=false"
                 " method.params.layer.fusion=false method.params.layer.attention=false."
             )
+        return self.plain_module()
+
+    def plain_module(self) -> nn.Module:
+        """The module without what is put into it here."""
         body = copy.deepcopy(self).body
         order = self.own_order()
         for path in self.parts.classifiers:
