@@ -13,7 +13,7 @@ from torch import nn
 
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError, suggest
-from segue.deploy.families import describe, without_auxiliary
+from segue.deploy.families import describe, read, without_auxiliary
 from segue.deploy.model import Model
 from segue.deploy.prepare import Preparation
 from segue.models.adopted.find import find_parts
@@ -78,6 +78,39 @@ def adopt(
     if threshold != 0.5:
         _shift(network, parts, channels, threshold)
     return Model(network.eval(), names, Preparation(size))
+
+
+def adopt_from(
+    text: str,
+    classes: Sequence[str] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    **named: Any,
+) -> Model:
+    """Adopt torchvision:NAME@FILE, smp:FOLDER, hf:FOLDER or file.py:function, whose code is then run.
+
+    What the files say of names and normalisation is taken from them, unless it is said here; what is said
+    nowhere is asked for. `named` are further words for `adopt`.
+    """
+    found = read(text)
+    classes = classes or found.classes
+    mean, std = mean or found.mean, std or found.std
+    if classes is None:
+        raise UserError(f"{text} does not tell the names of its channels: name them (classes=[...]).")
+    if mean is None or std is None:
+        raise UserError(
+            f"{text} does not tell how its images are normalised: say mean and std as it was trained with."
+            " A wrong guess would cost accuracy without a word."
+        )
+    if found.no_background and named.get("background") is None:
+        raise UserError(
+            f"{text} has no channel of background (do_reduce_labels): name the class that plays it, which"
+            f" unlabelled pixels of new images may belong to (background='{classes[0]}')."
+        )
+    usual = {"white": found.white, "size": found.size}
+    if found.source["kind"] == "python":
+        usual["source"] = found.source
+    return adopt(found.module, classes, mean, std, **{**usual, **named})
 
 
 def _config(adoption: Adoption) -> ModelConfig:

@@ -10,6 +10,8 @@ from segue.core.config import as_dict, read_back
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.palette import BACKGROUND
+from segue.deploy.adopt import adopt_from
+from segue.deploy.families import is_source
 from segue.deploy.history import History, without_places
 from segue.deploy.model import Model
 from segue.deploy.model_file import load_model
@@ -25,6 +27,9 @@ from segue.report.pictures import shipped_colours
 def load(path: str | Path, device: str = "auto", code: str | None = None) -> Model:
     """The model of a model folder, of a model file, or of a run folder after its last finished step.
 
+    Networks of other libraries are adopted, if their files say enough (`segue.adopt`): hf:FOLDER, smp:FOLDER,
+    torchvision:NAME@FILE, or file.py:function, whose code is run.
+
     `device` is auto (CUDA, then MPS, then the CPU), cpu, cuda, cuda:1 or mps. A model folder or file runs no
     code and fetches nothing, whoever wrote it. A run of a method file of one's own runs that file. A model
     that was adopted from code of one's own needs that code again: `code` is file.py:function.
@@ -36,7 +41,12 @@ def load(path: str | Path, device: str = "auto", code: str | None = None) -> Mod
         >>> segue.load("model.safetensors").classes == model.classes
         True
     """
-    path, where = user_path(path), pick_device(device)
+    where = pick_device(device)
+    if is_source(str(path)):
+        model = adopt_from(str(path))
+        model.network.to(where)
+        return model
+    path = user_path(path)
     module = own_code(code) if code is not None else None
     if is_model_folder(path):
         stored = load_folder(path, module)

@@ -12,6 +12,7 @@ import torch
 from segue.core.classes import Colour
 from segue.core.errors import UserError
 from segue.core.palette import BACKGROUND, distinct_colours
+from segue.deploy.families import save_native
 from segue.deploy.history import History
 from segue.deploy.model_file import Header, save_model
 from segue.deploy.model_folder import save_folder
@@ -20,6 +21,7 @@ from segue.deploy.prepare import ImageLike, Preparation
 from segue.losses import upsample
 from segue.losses.pseudo import most_likely
 from segue.losses.resizing import resized_as
+from segue.models.adopted.network import AdoptedNetwork
 from segue.models.network import Network
 
 FILE = ".safetensors"
@@ -100,6 +102,23 @@ class Model:
             return
         header = Header(self.network.spec(), self.classes, self.images, self.colours)
         save_folder(Path(path), self.network, header, self.history)
+
+    def save_native(self, folder: str | Path) -> None:
+        """Write an adopted model as its own library does, so that code of that library loads it.
+
+        Hugging Face and smp: what `from_pretrained` reads. torchvision: weights.safetensors, the builder's
+        name and the names of the channels.
+
+        Examples:
+            >>> import segue
+            >>> segue.load("runs/first").save_native("again")
+            Traceback (most recent call last):
+            ...
+            segue.core.errors.UserError: Only adopted models have a library of their own: save("again").
+        """
+        if not isinstance(self.network, AdoptedNetwork):
+            raise UserError(f'Only adopted models have a library of their own: save("{folder}").')
+        save_native(self.network, self.classes, Path(folder))
 
     def export(self, path: str | Path) -> None:
         """Write the model in the format that the name of `path` asks for.

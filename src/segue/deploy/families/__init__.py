@@ -6,6 +6,7 @@ before it is needed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -15,11 +16,31 @@ import torch
 from torch import nn
 
 from segue.core.errors import UserError
+from segue.core.ordinary import user_path
 from segue.deploy.families import hf, smp, torchvision
+from segue.deploy.families.weights import Foreign
 from segue.models.adopted.network import AdoptedNetwork
-from segue.models.adopted.sources import build_module
+from segue.models.adopted.sources import build_module, own_code
 
 FAMILIES: dict[str, ModuleType] = {"torchvision": torchvision, "smp": smp, "hf": hf}
+CODE = re.compile(r"\.py:\w+$")
+"""ending of file.py:function"""
+
+
+def is_source(text: str) -> bool:
+    """Whether a text names a network of another library: FAMILY:PLACE, or file.py:function."""
+    kind, _, place = text.partition(":")
+    return bool(place) and (kind in FAMILIES or CODE.search(text) is not None)
+
+
+def read(text: str) -> Foreign:
+    """The network that FAMILY:PLACE or file.py:function names. The latter runs that file."""
+    kind, _, place = text.partition(":")
+    if kind in FAMILIES:
+        return FAMILIES[kind].read(place)
+    path, _, function = text.rpartition(":")
+    code = f"{user_path(path).resolve()}:{function}"
+    return Foreign(own_code(text), {"kind": "python", "name": function, "code": code})
 
 
 def describe(module: nn.Module) -> dict[str, Any]:
@@ -39,7 +60,7 @@ def without_auxiliary(module: nn.Module) -> nn.Module:
     return module
 
 
-def save_own(network: AdoptedNetwork, classes: Sequence[str], folder: Path) -> None:
+def save_native(network: AdoptedNetwork, classes: Sequence[str], folder: Path) -> None:
     """Write a network as its own family does, so that code of that family loads it."""
     source = network.adoption.source
     if source["kind"] not in FAMILIES:

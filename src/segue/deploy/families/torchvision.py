@@ -11,10 +11,16 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import nn
 
+from segue.core.errors import UserError
+from segue.core.ordinary import user_path
 from segue.core.records import atomic_file, write_json
+from segue.deploy.families.weights import PREFIXES, Foreign, load_exactly, names_of, read_json, read_weights
 from segue.models.adopted.network import AdoptedNetwork
+from segue.models.adopted.sources import build_module
 
 PREFIX = "torchvision.models.segmentation"
+CLASSIFIERS = ("classifier.4.weight", "classifier.high_classifier.weight")
+"""weights that have a row per class, in DeepLabV3 and FCN, and in LRASPP"""
 
 
 def source_of(module: nn.Module) -> dict[str, Any] | None:
@@ -24,12 +30,12 @@ def source_of(module: nn.Module) -> dict[str, Any] | None:
     from torchvision import models
 
     shapes = {name: tuple(value.shape) for name, value in _main(module.state_dict()).items()}
-    outputs = [shape[0] for name, shape in shapes.items() if name.startswith("classifier.") and shape]
+    channels = next(shapes[name][0] for name in CLASSIFIERS if name in shapes)
     for builder in models.list_models(module=models.segmentation):
         with torch.device("meta"):
-            built = models.get_model(builder, weights=None, weights_backbone=None, num_classes=outputs[-1])
+            built = models.get_model(builder, weights=None, weights_backbone=None, num_classes=channels)
         if {name: tuple(value.shape) for name, value in _main(built.state_dict()).items()} == shapes:
-            return {"kind": "torchvision", "builder": builder, "num_classes": outputs[-1]}
+            return {"kind": "torchvision", "builder": builder, "num_classes": channels}
     return None
 
 
@@ -51,3 +57,24 @@ def save(network: AdoptedNetwork, names: Sequence[str], folder: Path) -> None:
     write_json(folder / "classes.json", {str(channel): name for channel, name in enumerate(names)}, folder)
     source = {**network.adoption.source, "num_classes": len(names)}
     write_json(folder / "build.json", json.loads(json.dumps(source)), folder)
+
+
+def read(text: str) -> Foreign:
+    """NAME@FILE: a builder of torchvision and its weights. Images are normalised as its own weights want."""
+    from torchvision import models
+
+    builder, _, place = text.partition("@")
+    if not place:
+        raise UserError(f"torchvision:{text}: name the weights too, torchvision:NAME@FILE.")
+    path = user_path(place)
+    state = read_weights(path)
+    rows = [len(state[f"{before}{name}"]) for name in CLASSIFIERS for before in ("", *PREFIXES)
+            if f"{before}{name}" in state]  # fmt: skip
+    if not rows:
+        raise UserError(f"{path} has no classifier: it is no segmentation network of torchvision.")
+    source = {"kind": "torchvision", "builder": builder, "num_classes": rows[0]}
+    module = build_module(source)
+    load_exactly(module, state, path, extra="aux_classifier.")
+    usual = models.get_model_weights(builder).DEFAULT.transforms()
+    names = names_of(read_json(path.parent / "classes.json"))
+    return Foreign(module, source, names, list(usual.mean), list(usual.std), size=usual.resize_size[0])

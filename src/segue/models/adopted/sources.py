@@ -80,6 +80,12 @@ def smp_module(source: Mapping[str, Any]) -> nn.Module:
 
 def hf_module(source: Mapping[str, Any]) -> nn.Module:
     """{"kind": "hf", "config": config.json}"""
+    described = hf_config(source)
+    return _library("transformers", "hf").AutoModelForSemanticSegmentation.from_config(described)
+
+
+def hf_config(source: Mapping[str, Any]) -> Any:
+    """The config, if it fetches nothing."""
     transformers = _library("transformers", "hf")
     config = {key: value for key, value in source["config"].items() if key != "auto_map"}
     if config.get("backbone") is not None or config.get("use_pretrained_backbone"):
@@ -88,8 +94,7 @@ def hf_module(source: Mapping[str, Any]) -> nn.Module:
             " whose config describes all of it (backbone_config)."
         )
     kind = str(config.pop("model_type", ""))
-    described = transformers.AutoConfig.for_model(kind, **config)
-    return transformers.AutoModelForSemanticSegmentation.from_config(described)
+    return transformers.AutoConfig.for_model(kind, **config)
 
 
 def _library(name: str, extra: str) -> Any:
