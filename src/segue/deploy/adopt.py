@@ -65,7 +65,7 @@ def adopt(
     """
     own = without_auxiliary(copy.deepcopy(module)).eval()
     parts = find_parts(own, classifier, features, encoder)
-    channels = own.get_submodule(parts.classifiers[0]).out_channels
+    channels = int(own.get_submodule(parts.classifiers[0]).out_channels)  # type: ignore[arg-type]
     names, order = _channels(classes, channels, background)
     adoption = Adoption(
         source=source if source is not None else describe(own),
@@ -107,7 +107,7 @@ def adopt_from(
             f"{text} has no channel of background (do_reduce_labels): name the class that plays it, which"
             f" unlabelled pixels of new images may belong to (background='{classes[0]}')."
         )
-    usual = {"white": found.white, "size": found.size}
+    usual: dict[str, Any] = {"white": found.white, "size": found.size}
     if found.source["kind"] == "python":
         usual["source"] = found.source
     return adopt(found.module, classes, mean, std, **{**usual, **named})
@@ -169,7 +169,7 @@ def _normalisation(mean: Sequence[float], std: Sequence[float], white: float, bg
 
 def _shift(network: AdoptedNetwork, parts: Parts, channels: int, threshold: float) -> None:
     """Another threshold than one half, as a bias of the class."""
-    bias = network.classifier.layers[0].parts[0].bias
+    bias: Any = network.classifier.layers[0].parts[0].bias
     if channels != 1 or bias is None or not 0 < threshold < 1:
         raise UserError(
             f"A threshold ({threshold}) is for a network with a single channel and a bias, between 0 and 1."

@@ -20,7 +20,8 @@ from segue.deploy.prepare import Preparation
 from segue.engine.learned import kept_state
 from segue.engine.restore import restore_step
 from segue.engine.runtime import pick_device
-from segue.models.adopted.sources import own_code
+from segue.models.adopted.network import AdoptedNetwork
+from segue.models.adopted.sources import absolute, own_code
 from segue.report.pictures import shipped_colours
 
 
@@ -52,6 +53,8 @@ def load(path: str | Path, device: str = "auto", code: str | None = None) -> Mod
         stored = load_folder(path, module)
         header = stored.header
         network = stored.network.to(where)
+        if code is not None and isinstance(network, AdoptedNetwork):
+            network = network.built_by(absolute(code))
         return Model(network, header.classes, header.images, stored.history, header.colours)
     if path.is_dir():
         return load_run(path, device=device, module=module)

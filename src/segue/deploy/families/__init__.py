@@ -1,7 +1,7 @@
 """Families of networks: how a module of a library is told, described, and saved as that library saves it.
 
-A family is a module here with `source_of`, `without_auxiliary` and `save`; none of them imports its library
-before it is needed.
+A family is a module here with `owns`, `source_of`, `without_auxiliary`, `read` and `save`; none of them
+imports its library before it is needed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import torch
 from torch import nn
 
 from segue.core.errors import UserError
-from segue.core.ordinary import user_path
 from segue.deploy.families import hf, smp, torchvision
 from segue.deploy.families.weights import Foreign
 from segue.models.adopted.network import AdoptedNetwork
-from segue.models.adopted.sources import build_module, own_code
+from segue.models.adopted.sources import absolute, build_module, own_code
 
 FAMILIES: dict[str, ModuleType] = {"torchvision": torchvision, "smp": smp, "hf": hf}
 CODE = re.compile(r"\.py:\w+$")
@@ -38,9 +37,8 @@ def read(text: str) -> Foreign:
     kind, _, place = text.partition(":")
     if kind in FAMILIES:
         return FAMILIES[kind].read(place)
-    path, _, function = text.rpartition(":")
-    code = f"{user_path(path).resolve()}:{function}"
-    return Foreign(own_code(text), {"kind": "python", "name": function, "code": code})
+    source = {"kind": "python", "name": text.rpartition(":")[2], "code": absolute(text)}
+    return Foreign(own_code(text), source)
 
 
 def describe(module: nn.Module) -> dict[str, Any]:
@@ -55,7 +53,7 @@ def describe(module: nn.Module) -> dict[str, Any]:
 def without_auxiliary(module: nn.Module) -> nn.Module:
     """The module without heads that only its own training needs; it is changed in place."""
     for family in FAMILIES.values():
-        if family.source_of(module) is not None:
+        if family.owns(module):
             family.without_auxiliary(module)
     return module
 

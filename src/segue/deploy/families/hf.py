@@ -23,15 +23,20 @@ NOT_TOLD = ("_name_or_path", "transformers_version")
 """keys of a config that say nothing of the network, but where it lay"""
 
 
-def source_of(module: nn.Module) -> dict[str, Any] | None:
+def owns(module: nn.Module) -> bool:
+    """Whether a module is of this family."""
+    return type(module).__module__.startswith(PREFIX) and hasattr(module, "config")
+
+
+def source_of(module: Any) -> dict[str, Any] | None:
     """Its config."""
-    if not type(module).__module__.startswith(PREFIX) or not hasattr(module, "config"):
+    if not owns(module):
         return None
     config = json.loads(module.config.to_json_string(use_diff=False))
     return {"kind": "hf", "config": {key: value for key, value in config.items() if key not in NOT_TOLD}}
 
 
-def without_auxiliary(module: nn.Module) -> None:
+def without_auxiliary(module: Any) -> None:
     if getattr(module, "auxiliary_head", None) is not None:
         module.auxiliary_head = None
         module.config.use_auxiliary_head = False
@@ -98,7 +103,7 @@ def _without_bars() -> Iterator[None]:
 
 def save(network: AdoptedNetwork, names: Sequence[str], folder: Path) -> None:
     """What `from_pretrained(folder)` reads, and how images are normalised."""
-    module = network.own_module()
+    module: Any = network.own_module()
     module.config.id2label = dict(enumerate(names))
     module.config.label2id = {name: channel for channel, name in enumerate(names)}
     if hasattr(module, "num_labels"):

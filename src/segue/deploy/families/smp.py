@@ -19,15 +19,20 @@ from segue.models.adopted.sources import build_module
 PREFIX = "segmentation_models_pytorch."
 
 
-def source_of(module: nn.Module) -> dict[str, Any] | None:
+def owns(module: nn.Module) -> bool:
+    """Whether a module is of this family."""
+    return type(module).__module__.startswith(PREFIX) and hasattr(module, "segmentation_head")
+
+
+def source_of(module: Any) -> dict[str, Any] | None:
     """Its class and the settings that it was made with."""
-    if not type(module).__module__.startswith(PREFIX) or not hasattr(module, "segmentation_head"):
+    if not owns(module):
         return None
     config = {**module.config, "encoder_weights": None}
     return {"kind": "smp", "name": type(module).__name__, "config": json.loads(json.dumps(config))}
 
 
-def without_auxiliary(module: nn.Module) -> None:
+def without_auxiliary(module: Any) -> None:
     if getattr(module, "classification_head", None) is not None:
         module.classification_head = None
         module.config["aux_params"] = None
@@ -53,7 +58,7 @@ def read(text: str) -> Foreign:
 
 def save(network: AdoptedNetwork, names: Sequence[str], folder: Path) -> None:
     """What `smp.from_pretrained(folder)` reads, and classes.json."""
-    module = network.own_module()
+    module: Any = network.own_module()
     module.config["classes"] = len(names)
     module.config["activation"] = None if network.adoption.binary else module.config.get("activation")
     module.save_pretrained(str(folder))

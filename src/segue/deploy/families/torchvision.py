@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from safetensors.torch import save as save_tensors
-from torch import nn
 
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
@@ -23,15 +22,21 @@ CLASSIFIERS = ("classifier.4.weight", "classifier.high_classifier.weight")
 """weights that have a row per class, in DeepLabV3 and FCN, and in LRASPP"""
 
 
-def source_of(module: nn.Module) -> dict[str, Any] | None:
+def owns(module: Any) -> bool:
+    """Whether a module is of this family."""
+    return type(module).__module__.startswith(PREFIX)
+
+
+def source_of(module: Any) -> dict[str, Any] | None:
     """The builder that gives such a module, found by the names and shapes of its weights."""
-    if not type(module).__module__.startswith(PREFIX):
+    if not owns(module):
         return None
     from torchvision import models
 
     shapes = {name: tuple(value.shape) for name, value in _main(module.state_dict()).items()}
     channels = next(shapes[name][0] for name in CLASSIFIERS if name in shapes)
-    for builder in models.list_models(module=models.segmentation):
+    wanted = f"{type(module).__name__.lower()}_*"
+    for builder in models.list_models(module=models.segmentation, include=wanted):
         with torch.device("meta"):
             built = models.get_model(builder, weights=None, weights_backbone=None, num_classes=channels)
         if {name: tuple(value.shape) for name, value in _main(built.state_dict()).items()} == shapes:
@@ -43,14 +48,14 @@ def _main(state: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in state.items() if not name.startswith("aux_classifier.")}
 
 
-def without_auxiliary(module: nn.Module) -> None:
+def without_auxiliary(module: Any) -> None:
     if getattr(module, "aux_classifier", None) is not None:
         module.aux_classifier = None
 
 
 def save(network: AdoptedNetwork, names: Sequence[str], folder: Path) -> None:
     """weights.safetensors, classes.json, and build.json: the builder and what it takes."""
-    module = network.own_module()
+    module: Any = network.own_module()
     state = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
     with atomic_file(folder / "weights.safetensors", folder) as file:
         file.write(save_tensors(state))

@@ -124,7 +124,9 @@ def dependence(module: nn.Module, image: Tensor, parts: Parts) -> dict[str, Any]
     def reached(value: Tensor) -> set[str]:
         if not value.requires_grad:
             return set()
-        grads = torch.autograd.grad(value.sum(), parameters, retain_graph=True, allow_unused=True)
+        with torch.enable_grad():
+            total = value.sum()
+        grads = torch.autograd.grad(total, parameters, retain_graph=True, allow_unused=True)
         return {name for name, grad in zip(names, grads, strict=True) if grad is not None}
 
     used = set().union(*(reached(seen[path]) for path in parts.classifiers))

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -101,6 +103,22 @@ class AdoptedNetwork(Network):
     def _maps(self, images_B3HW: Tensor) -> list[Tensor]:
         out = self(images_B3HW)
         return [*out.stages, out.features["h"]]
+
+    def spec(self) -> dict[str, Any]:
+        """As of any network; of a file of code the name alone, not where it lies."""
+        described = super().spec()
+        source = self.adoption.source
+        if "code" in source:
+            told = {**source, "code": Path(source["code"]).name}
+            described["model"]["network"] = {**described["model"]["network"], "source": told}
+        return described
+
+    def built_by(self, code: str) -> AdoptedNetwork:
+        """The same network, which recipes build by a file of code from now on."""
+        source = {"kind": "python", "name": code.rpartition(":")[2], "code": code}
+        self.config = replace(self.config, network=asdict(replace(self.adoption, source=source)))
+        self.adoption = adoption_of(self.config.network or {})
+        return self
 
     def _classifier_spec(self) -> dict[str, Any]:
         return {"kind": KIND, "sizes": list(self.classifier.sizes)}

@@ -31,6 +31,12 @@ def build_module(source: Mapping[str, Any]) -> nn.Module:
     return BUILDERS[kind](source)
 
 
+def absolute(place: str) -> str:
+    """`file.py:function` with the whole path of the file."""
+    path, _, function = place.rpartition(":")
+    return f"{user_path(path).resolve()}:{function}"
+
+
 def own_code(place: str) -> nn.Module:
     """The module that a function of the user's own file gives: `file.py:function`. It runs that file."""
     path, _, function = place.rpartition(":")
