@@ -107,14 +107,14 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
 
 
 @cache
-def _made(name: str) -> nn.Module:
+def _made(name: str, dtype: torch.dtype) -> nn.Module:
     torch.manual_seed(0)
     return lively(NETWORKS[name]())
 
 
 def network(name: str) -> nn.Module:
     """A network of its own, in test mode."""
-    return copy.deepcopy(_made(name))
+    return copy.deepcopy(_made(name, torch.get_default_dtype()))
 
 
 def lively(module: nn.Module) -> nn.Module:
