@@ -22,6 +22,8 @@ PARTS = ["scenario.hold_out=0.2", "method.params.layer_since=1"]
 """rows that share a step 0, on held-out training images"""
 VOC256 = {"15-1": ("voc256.yaml", "voc256-15-1"), "15-5": ("voc256-15-5.yaml", "voc256-15-5")}
 """by split: the recipe, and how its pages are called"""
+METHODS = "finetune,lwf,ewc,lwf_mc,pi,rw,ilt,mib,incseg,plop,sdr,ssul,caf,dft,joint"
+"""the methods of these studies"""
 ABLATIONS = ("scenes-ablations.md", "voc256-15-1-ablations.md")
 
 
@@ -36,11 +38,11 @@ def ablation(page: Path) -> None:
 
 def on_scenes(page: Path | None = None) -> MethodTable:
     given = {"seeds": 3, "out": Path("results/compare"), "page": page, "console": _quiet()}
-    (table,) = compare_methods(["all"], "scenes", ["4-2"], **given)
+    (table,) = compare_methods(METHODS.split(","), "scenes", ["4-2"], **given)
     return table
 
 
-def on_voc(split: str, methods: str = "all", page: Path | None = None) -> MethodTable:
+def on_voc(split: str, methods: str = METHODS, page: Path | None = None) -> MethodTable:
     given = {"seeds": 3, "out": Path("results/voc256/compare"), "page": page, "console": _quiet()}
     recipe = find_recipe(VOC256[split][0])
     (table,) = compare_methods(methods.split(","), "voc", [split], words=WORDS, recipe=recipe, **given)

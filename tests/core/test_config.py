@@ -24,7 +24,13 @@ FULL = {
         "manifest": "scenario.json",
         "hold_out": 0.25,
     },
-    "method": {"name": "mib", "params": {"kd_weight": 1e-05, "layers": [1, {"é": None}], "text": "1e-2"}},
+    "method": {
+        "name": "mib",
+        "params": {"kd_weight": 1e-05, "layers": [1, {"é": None}], "text": "1e-2"},
+        "fuse": 0.5,
+        "start": "share",
+        "start_epochs": 3,
+    },
     "data": {"root": "images", "empty": {}},
     "model": {
         "backbone": "tiny",
@@ -68,7 +74,7 @@ FULL = {
         "save_seconds": 0.0,
         "track": "tensorboard",
     },
-    "eval": {"samples": 0, "thin": 3, "every": 2},
+    "eval": {"samples": 0, "thin": 3, "every": 2, "background": "closed"},
 }
 
 
@@ -100,7 +106,7 @@ def test_no_given_value_is_dropped():
         ({"optim": {"lr_nxt": 1}}, "Unknown key 'optim.lr_nxt'. Did you mean 'lr_next'?"),
         ({"train": {"batchsize": 4}}, "Unknown key 'train.batchsize'. Did you mean 'batch_size'?"),
         ({"method": {"parms": {}}}, "Unknown key 'method.parms'. Did you mean 'params'?"),
-        ({"eval": {"zzz": 1}}, "Unknown key 'eval.zzz'. Valid: samples, thin, every."),
+        ({"eval": {"zzz": 1}}, "Unknown key 'eval.zzz'. Valid: samples, thin, every, background."),
         ({1: 2}, "Unknown key '1'."),
     ],
 )

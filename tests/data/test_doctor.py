@@ -144,6 +144,15 @@ def test_classes_with_few_pixels_and_what_to_set() -> None:
     assert "few pixels" not in " ".join(texts(found))
 
 
+def test_data_without_background_can_close_its_channel() -> None:
+    train = examined([{1: 50, 2: 50}, {2: 50, 3: 50}] * 12)
+    closing = "warning: no training pixel is background: set eval.background=closed"
+    assert closing in texts(diagnosis(train)) and closing not in texts(diagnosis())
+    assert closing not in texts(diagnosis(train, settings=["eval.background=closed"]))
+    nowhere = make_scenario(replace(CLASSES, background=None), "2-1")
+    assert closing in texts(held_against(nowhere, train, TEST))
+
+
 def test_nothing_is_left() -> None:
     nothing = examined([])
     found = diagnosis(nothing, nothing)

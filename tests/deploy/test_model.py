@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from tiny_runs import recipe
 
 import segue
 from segue.core.config import ModelConfig
-from segue.core.scenario import make_scenario
+from segue.core.scenario import Step, make_scenario
 from segue.data import transforms
 from segue.data.datasets import scenes
 from segue.deploy.load import load_run
@@ -51,6 +52,24 @@ def photo(height: int = 12, width: int = 20) -> np.ndarray:
     pixels[:, width // 2 :] = 255
     pixels[0] = 128
     return pixels
+
+
+def test_a_closed_background_is_never_predicted(bright, tmp_path):
+    closed = replace(bright, closed=True)
+    mask, before = (model.predict(photo(), probabilities=True) for model in (closed, bright))
+    assert (mask.ids > 0).all() and (before.ids == 0).any()
+    assert (mask.ids == 1 + before.probabilities[1:].argmax(0)).all(), "the best of the others"
+    assert (mask.probabilities[0] == 0).all()
+    assert np.allclose(mask.probabilities.sum(0), 1)
+
+
+@pytest.mark.parametrize("name", ["model", "model.safetensors"])
+def test_a_saved_model_stays_closed(tmp_path, name):
+    network = Segmenter(ModelConfig(backbone="tiny", head="tiny", output_stride=8))
+    network.grow(Step(0, new=(1, 2), old=()), balanced=False)
+    Model(network, ("background", "disc", "square"), closed=True).save(tmp_path / name)
+    model = segue.load(tmp_path / name, "cpu")
+    assert model.closed and (model.predict(photo()).ids > 0).all()
 
 
 EXPECTED = np.where(np.arange(12)[:, None] == 0, 1, np.where(np.arange(20) >= 10, 2, 0))

@@ -82,6 +82,28 @@ def test_confusion_equals_a_slow_count_of_every_pixel(future, step):
     assert sum(method.seen) == images and method.seen[-1] < 8, "each image once, the last batch is short"
 
 
+def test_a_closed_background_takes_no_pixel_and_leaves_the_others_as_they_are():
+    data = data_of(recipe("mib", "data.test=11"))
+    channels = data.scenario[1].num_channels
+    opened = evaluate(Colour(channels), data.test_batches(1, CPU), channels)
+    closed = evaluate(Colour(channels), data.test_batches(1, CPU), channels, closed=True)
+    assert opened[:, 0].any() and not closed[:, 0].any()
+    assert (closed.sum(1) == opened.sum(1)).all(), "every pixel is still counted"
+    assert (closed[:, 2:] == opened[:, 2:]).all(), "ties of what was background go to the first class"
+
+
+def test_a_run_with_a_closed_background_says_so(finished, tmp_path):
+    closed = "eval.background=closed"
+    found = evaluate_run(finished("mib"), 1, [closed], display=QUIET)[0]["predict"]
+    quiet_run(recipe("mib", closed, "train.epochs=1", "train.epochs_next=1"), tmp_path / "closed")
+    record = read_run(tmp_path / "closed")
+    assert not found[:, 0].any() and not record.steps[-1].matrix[:, 0].any()
+    assert record.steps[-1].policy["background"] == "closed"
+    assert "background" not in read_run(finished("mib")).steps[-1].policy
+    shown = np.asarray(Image.open(tmp_path / "closed" / "samples" / "0" / "step1.png"))
+    assert (shown > 0).all(), "pictures show what is scored"
+
+
 def test_stored_confusion_is_what_a_new_test_finds(finished):
     record = read_run(finished("mib"))
     for step in (0, 1, None):

@@ -415,10 +415,10 @@ def test_who_starts_as_others_do_and_who_gathers_state() -> None:
     starts = {name: plugins.find("method", name) for name in plugins.names("method")}
     starts = {name: kind.start(kind.Config()) for name, kind in starts.items()}
     assert {name for name, start in starts.items() if start.model} == {
-        *("caf", "incseg", "lwf_mc", "sdr", "ssul")
+        *("caf", "dkd", "incseg", "lwf_mc", "rcil", "sdr", "ssul", "star")
     }
     assert {name for name, start in starts.items() if start.gathered is not None} == {
-        *("ewc", "pi", "rw", "sdr")
+        *("dkd", "ewc", "pi", "rw", "sdr")
     }
 
 

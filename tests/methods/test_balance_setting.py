@@ -21,7 +21,8 @@ def terms(method: str, step_index: int, balance: str) -> dict[str, Tensor]:
     """Loss terms of a step's first update, on labels of which few are a new class."""
     bench = Bench(plugins.find("method", method), {})
     made, train = bench.method(), replace(TRAIN, balance=balance)
-    step_index = min(step_index, len(bench.scenario) - 1)
+    trained = [step.index for step in bench.scenario if made.trains(step)]
+    step_index = min(step_index, trained[-1])
     for step in bench.scenario[: step_index + 1]:
         session = bench.begin(made, step)
     batch = bench.batch(step, 3)

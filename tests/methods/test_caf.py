@@ -28,9 +28,9 @@ from segue.losses import (
     channel_attention,
     unbiased_distillation,
 )
+from segue.methods._stores import EMPTY, rehearsal_loss
 from segue.methods.caf import CAF
 from segue.methods.caf.config import PUBLISHED
-from segue.methods.caf.memory import EMPTY
 from segue.methods.mib import MiB
 from segue.models.segmenter import Output
 from segue.testing import CPU, Bench, check_predictions
@@ -564,7 +564,8 @@ def test_rehearsal_holds_the_classifier_to_what_was_kept() -> None:
     batch = made.batch(second, 0)
     terms = method.losses(batch)
     logits = method.model(batch.images, method.old_features(method.teacher(batch.images))).logits
-    whole = method.memory.loss(method.model.classifier, logits, batch.labels, second)
+    drawn = method.memory.draw(method.generator), method.memory.per_class
+    whole = rehearsal_loss(*drawn, method.model.classifier, logits, batch.labels, second)
     assert terms["rehearsal"].item() == pytest.approx(0.5 * whole.item())
     gradients = torch.autograd.grad(
         terms["rehearsal"], list(method.model.parameters()), allow_unused=True, retain_graph=True

@@ -12,6 +12,9 @@ for method in plugins.names("method"):
     for variant, values in plugins.find("method", method).variants.items():
         if values:  # else it is the method as it stands
             CASES[f"{method}-{variant}"] = (method, {"variant": variant, **values})
+CASES["rcil-losses-alone"] = ("rcil", {"branches": "none"})
+CASES["star-adapt"] = ("star", {"adapt": True})
+CASES["caf-gaussians"] = ("caf", {"rehearsal": {"store": "gaussians"}})
 CASES["caf-added-layer"] = ("caf", {"layer_since": 1})
 
 

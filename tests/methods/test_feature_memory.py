@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from segue.core.scenario import Step
 from segue.data.batches import Batch, RankSlice
-from segue.methods.caf import memory as feature_memory
-from segue.methods.caf.memory import EMPTY, FeatureMemory
+from segue.methods._stores import EMPTY, features, rehearsal_loss
+from segue.methods._stores.features import FeatureMemory
 
 CHANNELS, SIZE = 3, 4
 FIRST = Step(0, (1, 2, 3))
@@ -91,8 +91,8 @@ def test_choice_does_not_depend_on_how_images_are_shared(processes: int, monkeyp
         here.process = process
         return collected(RankSlice(process, processes))
 
-    monkeypatch.setattr(feature_memory, "this_process", lambda: (here.process, processes))
-    monkeypatch.setattr(feature_memory, "sum_over_processes", summed)
+    monkeypatch.setattr(features, "this_process", lambda: (here.process, processes))
+    monkeypatch.setattr(features, "sum_over_processes", summed)
     with ThreadPoolExecutor(processes) as pool:
         memories = list(pool.map(one, range(processes)))
     for memory in memories:
@@ -107,6 +107,10 @@ def test_collecting_again_gives_the_same() -> None:
         memory.collect(h_of, batches(drawn()), FIRST)
         found.append(memory.state_dict())
     assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
+
+
+def loss(memory: FeatureMemory, classifier: nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
+    return rehearsal_loss(memory.draw(torch.Generator()), memory.per_class, classifier, logits, labels, NEXT)
 
 
 def filled(missing: int = 3) -> FeatureMemory:
@@ -127,7 +131,7 @@ def test_loss_is_the_cross_entropy_of_what_is_kept_and_of_new_classes_in_the_bat
     labels[1] = labels[1].where(labels[1] != 4, 5)
     labels[1, 0] = 4
     labels[2] = 0  # no new class
-    found = memory.loss(classifier, classifier(h), labels, NEXT)
+    found = loss(memory, classifier, classifier(h), labels)
 
     def entropy(features: Tensor, labels: Tensor) -> Tensor:
         logits = features @ classifier.weight[:, :, 0, 0].T + classifier.bias
@@ -152,9 +156,9 @@ def test_loss_is_the_cross_entropy_of_what_is_kept_and_of_new_classes_in_the_bat
 def test_loss_of_a_batch_is_the_mean_over_its_images() -> None:
     memory, classifier = filled(), nn.Conv2d(CHANNELS, 6, 1)
     logits, labels = torch.randn(4, 6, SIZE, SIZE), torch.randint(0, 6, (4, 8, 8))
-    whole = memory.loss(classifier, logits, labels, NEXT)
+    whole = loss(memory, classifier, logits, labels)
     pairs = zip(logits.split(1), labels.split(1), strict=True)
-    parts = [memory.loss(classifier, *each, NEXT) for each in pairs]
+    parts = [loss(memory, classifier, *each) for each in pairs]
     torch.testing.assert_close(whole, torch.stack(parts).mean())
 
 
@@ -163,4 +167,4 @@ def test_loss_of_nothing_is_nothing() -> None:
     memory.grow(FIRST)
     memory.grow(NEXT)
     given = torch.randn(2, 6, SIZE, SIZE), torch.full((2, 8, 8), 4)
-    assert memory.loss(nn.Conv2d(CHANNELS, 6, 1), *given, NEXT) == 0
+    assert loss(memory, nn.Conv2d(CHANNELS, 6, 1), *given) == 0

@@ -31,7 +31,8 @@ CAF = [
     *("layer.pool=before", "layer.start=new", "layer.channel=excitation", "layer.spatial=contrast"),
     *("ad.maps=z+h", "ad.channel=true", "ad.spatial=true", "ad.form=product", "ad.detach=true"),
     *("ad.norm=teacher", "ad.target=fused", "ad.excitation=frozen"),
-    *("rehearsal.weight=0.0", "rehearsal.per_class=8", "rehearsal.background=16"),
+    *("rehearsal.weight=0.0", "rehearsal.store=features", "rehearsal.per_class=8"),
+    "rehearsal.background=16",
 ]
 CAF_1000 = [*CAF, "ad_weight=1000.0", "modality_dropout=0.0"]
 MEMORY = ["memory.size=20", "memory.share=0.5"]
@@ -50,6 +51,17 @@ PARAMS: dict[str, list[str]] = {
     "incseg": ["confidence=0.7", "balance=0.5", *MEMORY],
     "dft": MEMORY,
     "ssul": ["confidence=0.7", "saliency=null", *MEMORY],
+    "star": [
+        *("feature_weight=5.0", "apart_weight=0.05", "positive_weight=4.0", "sure_logit=0.0"),
+        *("length=feature", "adapt=false", "margin_weight=0.1"),
+    ],
+    "rcil": ["branches=twins", "kd_weight=10.0", "cube_factor=0.01", "cube_last_factor=0.0005"],
+    "acil": ["width=64", "ridge=1.0", "confidence=0.7"],
+    "mbs": ["confidence=0.7", "feature_weight=1.0", "kd_weight=25.0", "apart_weight=1.0"],
+    "dkd": [
+        *("kd_weight=5.0", "reasons_weight=5.0", "auxiliary_weight=1.0", "positive_first=2.0"),
+        "positive_next=1.0",
+    ],
     "caf": CAF,
     "caf-rehearsal": [*CAF, "rehearsal.weight=1.0"],
     "caf-growth": [*CAF, "kd_weight=1.0", "kd_norm=growth", "layer_since=1"],
@@ -122,7 +134,7 @@ def test_golden_losses(case, tmp_path):
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(now, indent=1) + "\n")
     stored = json.loads(path.read_text())
-    assert list(now) == list(stored) == (["0"] if case == "joint" else ["0", "1"])
+    assert list(now) == list(stored) == (["0"] if case in ("joint", "acil") else ["0", "1"])
     for step, iterations in stored.items():
         assert len(iterations) == len(now[step]) == ITERATIONS
         for number, (ours, theirs) in enumerate(zip(now[step], iterations, strict=True), start=1):

@@ -66,6 +66,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         groups: tuple[tuple[str, ...], ...] = GROUPS,
         matrices: Sequence[Any] | None = None,
         steps: int | None = None,
+        learned: int = 0,
         seed: int = 0,
         policy: dict[str, str] = POLICY,
         dataset: str = "shapes",
@@ -75,7 +76,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         folder = tmp_path / (name or f"{method}-{seed}")
         offline = method == "joint"
         recipe = {
-            "scenario": {"dataset": dataset, **policy},
+            "scenario": {"dataset": dataset, **policy, **({"learned": learned} if learned else {})},
             "method": {"name": method, "params": params or {}},
             "train": {"seed": seed, "epochs": 3},
         }
@@ -83,7 +84,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
         rng = np.random.default_rng(seed)
         total = 1 if offline else len(groups)
-        for step in range(total if steps is None else steps):
+        for step in range(learned, total if steps is None else steps):
             seen = sum(groups if offline else groups[: step + 1], ())
             random = confusion_of(rng.uniform(0.2, 0.9, 1 + len(seen)), rng)
             matrix = random if matrices is None else np.asarray(matrices[step])

@@ -9,12 +9,20 @@ from PIL import Image
 from rich.console import Console
 
 from segue.core.errors import UserError
-from segue.core.verdict import OldClass, Verdict
+from segue.core.verdict import MeanChange, OldClass, Verdict
 from segue.report.verdict import Change, Gallery, LegendEntry, verdict_table, write_verdict
 
 CAT = OldClass("cat <1>", 60.0, 54.5, -7.0, -4.0, 12, 3.25)
 VERDICT = Verdict(
-    "look here first", "12 labelled images.", (CAT,), {"bird": 41.0, "fish": None}, -5.5, True, ("cat falls",)
+    "look here first",
+    "12 labelled images.",
+    (CAT,),
+    {"bird": 41.0, "fish": None},
+    MeanChange(-5.5, -7.0, -4.0, 12),
+    True,
+    reasons=("cat falls",),
+    remarks=("dog may fall",),
+    look_at=("cat <1>",),
 )
 
 
@@ -45,6 +53,9 @@ def test_the_page_needs_nothing_else(tmp_path: Path):
         "Look here first",
         "12 labelled images.",
         "cat falls",
+        "dog may fall",
+        "-7.0 to -4.0",
+        'class="marked"',
         "cat &lt;1&gt;",
         "54.5",
         "bird (new)",

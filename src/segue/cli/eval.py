@@ -41,6 +41,7 @@ def command(
     segue eval runs/caf-voc-15-5-overlapped-s42 --strategies skip,zero,concat
     """
     from segue.core.progress import Display
+    from segue.engine.recipe import stored_recipe
     from segue.engine.restore import evaluate_run
 
     chosen = list(dict.fromkeys(word.strip() for word in strategies.split(","))) if strategies else None
@@ -51,7 +52,8 @@ def command(
         print_json({"run": folder, "strategies": _scores(confusions, names, num_first)})
         return
     heads = list(confusions) if chosen else ["IoU"]
-    Console().print(_table(f"IoU after a step of {folder}", heads, confusions, names, num_first))
+    closed = ", background closed" if stored_recipe(folder, words or []).eval.closed else ""
+    Console().print(_table(f"IoU after a step of {folder}{closed}", heads, confusions, names, num_first))
     tell_next(f"report {quote(folder)}", "curves and pictures", silent=quiet)
 
 

@@ -29,7 +29,7 @@ def command(
     out: Annotated[Path, out_option("Model folder to write.")],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings unlike the model's: train.epochs_next=8."),
+        typer.Argument(metavar="KEY=VALUE", help="Settings: train.epochs_next=8, verdict.class_drop=5."),
     ] = None,
     new: Annotated[
         str | None, typer.Option("--new", metavar="NAMES", help="The new classes, if not all: bird,fish.")
@@ -48,8 +48,9 @@ def command(
         typer.Option("--check", metavar="FOLDER", help="Labelled images of old classes, for scores alone."),
     ] = None,
     max_drop: Annotated[
-        float, typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes.")
-    ] = 2.0,
+        float | None,
+        typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes: 2."),
+    ] = None,
     resume: Annotated[bool, flag("--resume", help="Go on where the same command stopped.")] = False,
     overwrite: Annotated[bool, flag("--overwrite", help="Delete an earlier run of this extension.")] = False,
     yes: Annotated[bool, flag("--yes", help="New names that look like known ones are meant.")] = False,
@@ -65,19 +66,20 @@ def command(
     Exit code 0: safe to deploy; 1: look at the verdict first; 2: the command itself is wrong.
     """
     from segue.core.progress import Display
+    from segue.core.verdict import limits_of
     from segue.deploy.examine import VERDICT_PAGE, examine, labelled_images
     from segue.deploy.extend import extend, run_folder_of
     from segue.deploy.load import load
-    from segue.deploy.verdict import Limits
 
-    said = [*(words or []), *([] if epochs is None else [f"train.epochs_next={epochs}"])]
+    limits, said = limits_of(words or [], max_drop)
+    said += [] if epochs is None else [f"train.epochs_next={epochs}"]
     names = [name.strip() for name in new.split(",")] if new else []
     old = load(model, device)
     if check is not None:
         labelled_images(check, old)  # said before training, not after
     display = Display(quiet=quiet or as_json)
     grown = extend(model, data, out, names, method, said, None, resume, overwrite, device, display, sure=yes)
-    verdict = examine(old, grown, run_folder_of(out), data, check, Limits(max_drop), display)
+    verdict = examine(old, grown, out, data, check, limits, display)
     if as_json:
         print_json(dataclasses.asdict(verdict))
     else:
@@ -91,8 +93,8 @@ def _tell_verdict(verdict: Verdict, out: Path, page: Path, quiet: bool) -> None:
 
     Console().print(verdict_table(verdict))
     tell(f"Verdict: {verdict.answer}. It rests on {verdict.evidence}")
-    for reason in verdict.reasons:
-        tell(f"  {reason}")
+    for line in (*verdict.reasons, *verdict.remarks):
+        tell(f"  {line}")
     tell(f"Model: {out}. Run: {page.parent}")
     tell(f"Pictures of what changed: {page}")
-    tell_next(f"report {quote(page.parent)}", "losses, scores and pictures", silent=quiet)
+    tell_next(f"predict {quote(out)} PHOTO", "masks of your images", silent=quiet)

@@ -26,6 +26,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 UNION_MEMBER = re.compile(r"(str|int|float|bool)|(function|constrained)-.*|\w+\[.*\]")
 """pydantic's names for the member of a union that it tried: no part of a key"""
+Fuse = Literal["none", "ewf"] | Annotated[float, Field(ge=0, le=1)]
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
 T = TypeVar("T")
 
@@ -86,6 +87,14 @@ class MethodConfig:
     """name of a method, or a method file (mine.py)"""
     params: Any = field(default_factory=dict)
     """settings of the method: its `Config` in a complete recipe"""
+    fuse: Fuse = "none"
+    """weight of a step's trained tensors in the average with those it began with: none (not averaged), ewf
+    (sqrt of the share of new classes), or a number"""
+    start: Literal["own", "share", "random", "similar"] = "own"
+    """first weights of new classifiers: the method's own, shares of background (MiB), random, or composed of
+    all old ones and tuned before the step (NeST)"""
+    start_epochs: Count = 5
+    """epochs in which start=similar tunes new classifiers"""
 
 
 @dataclass(frozen=True)
@@ -175,6 +184,12 @@ class EvalConfig:
     """stride through the test images: 10 tests every tenth"""
     every: Count | None = None
     """number of epochs between tests during a step, by every strategy of the method"""
+    background: Literal["open", "closed"] = "open"
+    """whether a pixel may be called background; closed: for data in which every pixel has a class"""
+
+    @property
+    def closed(self) -> bool:
+        return self.background == "closed"
 
 
 @dataclass(frozen=True)
@@ -261,9 +276,24 @@ def read_back(config: RunConfig) -> dict[str, Any]:
     return yaml.safe_load(to_yaml(config))
 
 
+def added(default: Any) -> Any:
+    """A field of a method's settings that older recipes lack: at its default it is no part of the hash."""
+    return field(default=default, metadata={"added": True})
+
+
+def _drop_added(params: Any, content: dict[str, Any]) -> None:
+    for each in dataclasses.fields(params) if dataclasses.is_dataclass(params) else ():
+        value = getattr(params, each.name)
+        if each.metadata.get("added") and value == each.default:
+            del content[each.name]
+        elif isinstance(content.get(each.name), dict):
+            _drop_added(value, content[each.name])
+
+
 def decisive(config: RunConfig) -> dict[str, Any]:
     """A recipe as it is hashed: without keys that older recipes lack, where they say nothing."""
     content = as_dict(config)
+    _drop_added(config.method.params, content["method"]["params"])
     if not config.scenario.learned:
         for key in ("learned", "learned_by"):
             del content["scenario"][key]
@@ -274,6 +304,14 @@ def decisive(config: RunConfig) -> dict[str, Any]:
         del content["model"]["network"]
     if config.train.balance == "none":
         del content["train"]["balance"]
+    if not config.eval.closed:
+        del content["eval"]["background"]
+    if config.method.fuse == "none":
+        del content["method"]["fuse"]
+    if config.method.start != "similar":
+        del content["method"]["start_epochs"]
+    if config.method.start == "own":
+        del content["method"]["start"]
     return content
 
 

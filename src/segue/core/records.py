@@ -108,6 +108,8 @@ class StepRecord:
     parameters: dict[str, int]
     """trainable and total parameters of the model"""
     offline: bool = False
+    shown: dict[str, int] = field(default_factory=dict)
+    """number of training images that show each new class; empty: not known"""
     format: str = field(default=RECORD_FORMAT)
 
     @property

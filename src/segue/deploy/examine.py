@@ -12,40 +12,67 @@ from segue.core.errors import UserError
 from segue.core.metrics import iou
 from segue.core.progress import Display
 from segue.core.records import read_run, write_json
-from segue.core.verdict import Verdict
+from segue.core.verdict import Limits, Verdict
 from segue.data.datasets.base import SegDataset
+from segue.deploy.card import model_card
 from segue.deploy.changes import MOST_IMAGES, MostChanged
+from segue.deploy.extend import run_folder_of
 from segue.deploy.folder_images import folder_images
 from segue.deploy.model import Model
-from segue.deploy.verdict import Limits, count, judge
+from segue.deploy.model_folder import write_card
+from segue.deploy.verdict import channel_table, count, judge
 from segue.report.verdict import Gallery, write_verdict
 
 VERDICT, VERDICT_PAGE = "verdict.json", "verdict.html"
 MOST_CHANGED, OLD_PIXELS = "Images with most change", "where the models disagree and no new class is drawn"
+LOOK_HERE, OF_THE_CLASS = "Look here first", "where pixels of the class have changed"
 HELD_OUT, ALL_PIXELS = "Held-out images of new classes", "where the models disagree"
 
 
 def examine(
     old: Model,
     grown: Model,
-    run_folder: Path,
+    out: Path,
     data: str | Path,
     check: str | Path | None,
     limits: Limits,
     display: Display,
 ) -> Verdict:
-    """Both models on labelled images of old classes, or, without any, on the held-out new images."""
+    """Both models on labelled images of old classes, or, without any, on the held-out new images.
+
+    The verdict goes into the run folder of the extension, and into the card of the grown model `out`.
+    """
+    run_folder = run_folder_of(out)
     images = folder_images(data, "test") if check is None else labelled_images(check, old)
     changed = MostChanged(grown.classes, grown.colours)
     with display.bar("old and grown model", len(images)) as bar:
         counts = count(old, grown, images, check is not None, bar.update, changed)
     verdict = judge(old, counts, _new_scores(run_folder, len(old.classes)), check is not None, limits)
     write_json(run_folder / VERDICT, dataclasses.asdict(verdict), run_folder)
-    galleries = [changed.gallery(MOST_CHANGED, OLD_PIXELS, len(old.classes))]
+    galleries = [
+        _look_here(old, grown, images, verdict),
+        changed.gallery(MOST_CHANGED, OLD_PIXELS, len(old.classes)),
+    ]
     if check is not None:
         galleries.append(_new_images(old, grown, folder_images(data, "test")))
     write_verdict(run_folder / VERDICT_PAGE, run_folder, verdict, galleries)
+    write_card(out, model_card(out.name, grown.header, grown.history, verdict))
     return verdict
+
+
+def _look_here(old: Model, grown: Model, images: SegDataset, verdict: Verdict) -> Gallery:
+    """Of each old class among the reasons the image in which it loses most."""
+    seen = MostChanged(grown.classes, grown.colours)
+    table, places = channel_table(images.classes, grown.classes), {k: i for i, k in enumerate(images.keys)}
+    for one in verdict.old:
+        if one.name not in verdict.look_at or not one.worst:
+            continue
+        sample, channel = images.read(places[one.worst]), old.classes.index(one.name)
+        before, after = (model.predict(sample.image).ids for model in (old, grown))
+        truth = table[sample.mask] if verdict.labelled else before
+        of_class = (truth == channel) | (before == channel) | (after == channel)
+        seen.see(f"{one.name}: {one.worst}", sample.image, before, after, of_class)
+    return seen.gallery(LOOK_HERE, OF_THE_CLASS, len(old.classes))
 
 
 def _new_images(old: Model, grown: Model, images: SegDataset) -> Gallery:

@@ -78,7 +78,8 @@ def extend(
     learned = Learned(loaded.network.state_dict(), kept, source, module)
     run(config, folder, resume, overwrite, device, display, learned=learned)
     grown = load_run(folder, device=device, module=module)
-    grown = replace(grown, colours=_grown_colours(loaded, grown))
+    history = grown.history.after(loaded.history) if grown.history is not None else None
+    grown = replace(grown, colours=_grown_colours(loaded, grown), history=history)
     grown.save(out)
     return grown
 
@@ -155,7 +156,8 @@ def recipe_of(
         "method": dict(stored["method"]) if own else {"name": name},
         "data": {"root": str(data)},
         "model": {**asdict(model.network.config), "weights": None, "pretrained": False},
-        **{section: stored[section] for section in ("optim", "train", "eval") if section in stored},
+        **{section: stored[section] for section in ("optim", "train") if section in stored},
+        "eval": {**stored.get("eval", {}), "background": "closed" if model.closed else "open"},
     }
     return complete(merge(json.loads(json.dumps(asked)), said))
 

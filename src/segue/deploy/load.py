@@ -10,9 +10,10 @@ from segue.core.config import as_dict, read_back
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.palette import BACKGROUND
+from segue.core.records import read_run
 from segue.deploy.adopt import adopt_from
 from segue.deploy.families import is_source
-from segue.deploy.history import History, without_places
+from segue.deploy.history import History, StepImages, without_places
 from segue.deploy.model import Model
 from segue.deploy.model_file import load_model
 from segue.deploy.model_folder import is_model_folder, load_folder
@@ -55,13 +56,15 @@ def load(path: str | Path, device: str = "auto", code: str | None = None) -> Mod
         network = stored.network.to(where)
         if code is not None and isinstance(network, AdoptedNetwork):
             network = network.built_by(absolute(code))
-        return Model(network, header.classes, header.images, stored.history, header.colours)
+        return Model(network, header.classes, header.images, stored.history, header.colours, header.closed)
     if path.is_dir():
         return load_run(path, device=device, module=module)
     if not path.is_file():
         raise UserError(f"There is no model {path}: name a model folder, a run folder or NAME.safetensors.")
     network, header = load_model(path, module)
-    return Model(network.to(where), header.classes, header.images, colours=header.colours)
+    return Model(
+        network.to(where), header.classes, header.images, colours=header.colours, closed=header.closed
+    )
 
 
 def load_run(
@@ -73,8 +76,20 @@ def load_run(
     """
     where, restored = pick_device(device), restore_step(folder, step, module)
     config, classes, network = restored.config, restored.classes, restored.method.deployed()
-    history = History(restored.steps, without_places(read_back(config)), kept_state(restored.method, network))
-    images = Preparation(config.train.crop, as_dict(config)["data"].get("bits", 16))
+    kept = kept_state(restored.method, network)
+    images = _step_images(Path(folder), len(restored.steps))
+    history = History(restored.steps, without_places(read_back(config)), kept, images)
+    preparation = Preparation(config.train.crop, as_dict(config)["data"].get("bits", 16))
     shipped = shipped_colours(Path(folder)) or []
     colours = (BACKGROUND, *shipped[: len(classes) - 1]) if len(shipped) >= len(classes) - 1 else ()
-    return Model(network.to(where), classes, images, history, colours)
+    return Model(network.to(where), classes, preparation, history, colours, config.eval.closed)
+
+
+def _step_images(folder: Path, steps: int) -> tuple[StepImages | None, ...]:
+    """Images of each step as far as the run's records tell; of steps that it did not train none does."""
+    records = {record.step: record for record in read_run(folder).steps}
+    found = (records.get(step) for step in range(steps))
+    return tuple(
+        None if each is None else StepImages(each.images["train"], each.images["test"], each.shown)
+        for each in found
+    )

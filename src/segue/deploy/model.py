@@ -22,6 +22,7 @@ from segue.losses import upsample
 from segue.losses.pseudo import most_likely
 from segue.losses.resizing import resized_as
 from segue.models.adopted.network import AdoptedNetwork
+from segue.models.classifier import close_background
 from segue.models.network import Network
 
 FILE = ".safetensors"
@@ -56,11 +57,18 @@ class Model:
     """steps, recipe and what the method keeps; None: only the network is known"""
     colours: tuple[Colour, ...] = field(default=(), repr=False)
     """red, green and blue of each class in pictures; unless given, colours that can be told apart"""
+    closed: bool = False
+    """whether no pixel is called background: for a model of data in which every pixel has a class"""
 
     def __post_init__(self) -> None:
         if not self.colours:
             distinct = distinct_colours(min(len(self.classes), MOST_COLOURS))
             self.colours = (BACKGROUND, *islice(cycle(distinct), len(self.classes) - 1))
+
+    @property
+    def header(self) -> Header:
+        """What stands beside the weights in a file."""
+        return Header(self.network.spec(), self.classes, self.images, self.colours, self.closed)
 
     @torch.inference_mode()
     def predict(self, image: ImageLike, probabilities: bool = False) -> Prediction:
@@ -80,6 +88,8 @@ class Model:
         pixels = self.images.pixels(image)
         network = self.network.eval()
         logits = network(self.images.tensor(pixels).to(network.mean.device)).logits
+        if self.closed:
+            logits = close_background(logits)
         size = (pixels.shape[0], pixels.shape[1])
         with resized_as(network.resize):
             ids = most_likely(logits, size)[1][0].cpu().numpy()
@@ -98,10 +108,9 @@ class Model:
         """
         check_export(path)
         if Path(path).suffix.lower() == FILE:
-            save_model(self.network, self.classes, path, self.images, self.colours)
+            save_model(self.network, self.classes, path, self.images, self.colours, self.closed)
             return
-        header = Header(self.network.spec(), self.classes, self.images, self.colours)
-        save_folder(Path(path), self.network, header, self.history)
+        save_folder(Path(path), self.network, self.header, self.history)
 
     def save_native(self, folder: str | Path) -> None:
         """Write an adopted model as its own library does, so that code of that library loads it.

@@ -45,6 +45,8 @@ class Header:
     """how images come to the network"""
     colours: tuple[tuple[Byte, Byte, Byte], ...] = ()
     """red, green and blue of each class; none: colours that can be told apart"""
+    closed: bool = False
+    """whether no pixel is called background"""
 
 
 def save_model(
@@ -53,9 +55,10 @@ def save_model(
     path: str | Path,
     images: Preparation | None = None,
     colours: Sequence[Colour] = (),
+    closed: bool = False,
 ) -> None:
     """Write a model; `classes` are the names of its channels, background first."""
-    header = Header(network.spec(), tuple(classes), images or Preparation(), tuple(colours))
+    header = Header(network.spec(), tuple(classes), images or Preparation(), tuple(colours), closed)
     tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     with atomic_file(path) as file:
         file.write(save(tensors, {"format": FORMAT, "about": json.dumps(dataclasses.asdict(header))}))

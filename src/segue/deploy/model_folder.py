@@ -29,11 +29,13 @@ from segue.core.errors import UserError
 from segue.core.ordinary import read_ordinary
 from segue.core.records import atomic_file, write_json
 from segue.deploy.card import model_card
-from segue.deploy.history import History
+from segue.deploy.history import History, StepImages
 from segue.deploy.model_file import WRONG_HEADER, Header, described_network, wrong_header
 from segue.models.network import Network
 
 FORMAT = "segue-folder-1"
+READABLE = ("segue-folder-1",)
+"""formats of all versions so far: what was written once can always be read"""
 WEIGHTS, KEPT, CONFIG, PREPARATION, CARD = (
     *("model.safetensors", "kept.safetensors", "config.json", "preprocessor_config.json", "README.md"),
 )
@@ -53,6 +55,8 @@ class Section:
     """names of the classes that each step brought; None: not known"""
     recipe: dict[str, Any] | None = None
     """recipe of the run that made the model; None: not known"""
+    images: tuple[StepImages | None, ...] = ()
+    """number of images of each step; None, or nothing at all: not known"""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ def save_folder(folder: Path, network: Network, header: Header, history: History
         "header": dataclasses.asdict(header),
         "steps": None if history is None else history.steps,
         "recipe": None if history is None else history.recipe,
+        "images": [] if history is None else [each and dataclasses.asdict(each) for each in history.images],
     }
     config = _config(header, about)
     config["segue"]["digest"] = _digest(config, preparation, weights, rest)
@@ -87,9 +92,14 @@ def save_folder(folder: Path, network: Network, header: Header, history: History
         else:
             (folder / name).unlink(missing_ok=True)
     write_json(folder / PREPARATION, preparation, folder)
-    with atomic_file(folder / CARD, folder) as file:
-        file.write(model_card(folder.name, header, history).encode())
+    write_card(folder, model_card(folder.name, header, history))
     write_json(folder / CONFIG, config, folder)
+
+
+def write_card(folder: Path, card: str) -> None:
+    """The card alone, which the digest leaves out: people fill in what only they know."""
+    with atomic_file(folder / CARD, folder) as file:
+        file.write(card.encode("utf-8", "replace"))
 
 
 def load_folder(folder: Path, module: nn.Module | None = None) -> Stored:
@@ -101,9 +111,9 @@ def load_folder(folder: Path, module: nn.Module | None = None) -> Stored:
     found = config.get("segue")
     if not isinstance(found, dict) or not isinstance(found.get("format"), str):
         raise UserError(f"{folder / CONFIG} has no section 'segue': it is no model folder of Segue.")
-    if found["format"] != FORMAT:
+    if found["format"] not in READABLE:
         raise UserError(
-            f"{folder} was written by another version ({found['format']}; this one reads {FORMAT})."
+            f"{folder} was written by a newer version ({found['format']}; this one reads up to {FORMAT})."
             " Update: pip install --upgrade segue."
         )
     weights = _read(folder / WEIGHTS)
@@ -118,7 +128,7 @@ def load_folder(folder: Path, module: nn.Module | None = None) -> Stored:
         raise wrong_header(folder, error) from error
     history = None
     if section.steps is not None and section.recipe is not None:
-        history = History(section.steps, section.recipe, kept)
+        history = History(section.steps, section.recipe, kept, section.images)
     return Stored(network, section.header, history, section.digest)
 
 

@@ -2,6 +2,7 @@
 
 With a check folder: IoU of every old class before and after, with a bootstrap interval over its images.
 Without: how often the grown model agrees with the old one where nothing new is, on the held-out new images.
+What follows from these numbers is core/verdict.py's matter.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from segue.core.classes import IGNORE, ClassTable
-from segue.core.verdict import Answer, OldClass, Verdict
+from segue.core.verdict import Limits, MeanChange, OldClass, Verdict, weigh
 from segue.data.datasets.base import SegDataset
 from segue.deploy.changes import MostChanged
 from segue.deploy.model import Model
@@ -21,19 +22,11 @@ RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
-class Limits:
-    """From where on a change counts."""
-
-    max_drop: float = 2.0
-    """largest loss of mean IoU of old classes, or of agreement, in points"""
-    min_new: float = 10.0
-    """least IoU of a new class, in points"""
-
-
-@dataclass(frozen=True)
 class Counts:
     """Pixels per image (rows) and old class (columns)."""
 
+    keys: tuple[str, ...]
+    """names of the images"""
     truth: np.ndarray
     before: np.ndarray
     """predicted by the old model"""
@@ -57,7 +50,7 @@ def count(
 
     Pixels of new classes, of void and of classes that neither model knows do not count.
     """
-    known, rows = len(old.classes), []
+    known, keys, rows = len(old.classes), [], []
     table = channel_table(images.classes, grown.classes)
     for index in range(len(images)):
         if tell is not None:
@@ -72,6 +65,7 @@ def count(
             truth = before
         truth, before, after = truth[counted], before[counted], after[counted]
         hits = (after[after == truth], before[before == truth])
+        keys.append(sample.key)
         rows.append(
             [
                 np.bincount(each, minlength=known)[1:known]
@@ -79,7 +73,7 @@ def count(
             ]
         )
     stacked = np.array(rows, dtype=np.int64)
-    return Counts(*(stacked[:, place] for place in range(6)))
+    return Counts(tuple(keys), *(stacked[:, place] for place in range(6)))
 
 
 def channel_table(classes: ClassTable, channels: Sequence[str]) -> np.ndarray:
@@ -96,41 +90,50 @@ def channel_table(classes: ClassTable, channels: Sequence[str]) -> np.ndarray:
 def judge(
     old: Model, counts: Counts, new: dict[str, float | None], labelled: bool, limits: Limits
 ) -> Verdict:
-    """The answer that the counts and the scores of new classes give."""
-    seen = (_old_class(name, counts, place, labelled) for place, name in enumerate(old.classes[1:]))
-    classes = tuple(one for one in seen if one is not None)
-    change = float(np.mean([one.after - one.before for one in classes])) if classes else 0.0
-    reasons = [
-        f"{name} has IoU {value:.1f}, under {limits.min_new:g}"
-        for name, value in new.items()
-        if value is not None and value < limits.min_new
-    ]
-    reasons += [f"no held-out image shows {name}" for name, value in new.items() if value is None]
-    fallen = [one for one in classes if one.high < -limits.max_drop]
-    reasons += [f"{one.name} falls from {one.before:.1f} to {one.after:.1f}" for one in fallen]
-    what = "mean IoU of old classes" if labelled else "agreement with the old model"
-    if change < -limits.max_drop:
-        reasons.insert(0, f"{what} falls by {-change:.1f} points, more than {limits.max_drop:g}")
-    unsafe = change < -2 * limits.max_drop
-    answer: Answer = "not safe" if unsafe else "look here first" if reasons else "safe to deploy"
+    """The verdict that the counts and the scores of new classes give."""
+    names = old.classes[1:]
+    pixels = (counts.truth, counts.before, counts.before_hit, counts.after, counts.after_hit)
+    images = len(counts.keys)
+    # how often each image is drawn: sums over draws are then one product
+    drawn = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), RESAMPLES)
+    before, after = _scores(labelled, *(each.sum(0) for each in pixels))
+    changes = np.subtract(*reversed(_scores(labelled, *(drawn @ each for each in pixels))))
+    lost, shown = counts.lost.sum(0), counts.truth.sum(0)
+    classes = []
+    for place in np.flatnonzero(shown).tolist():
+        low, high = np.nanpercentile(changes[:, place], [2.5, 97.5])
+        classes.append(
+            OldClass(
+                names[place],
+                before=float(before[place]),
+                after=float(after[place]),
+                low=float(low),
+                high=float(high),
+                images=int((counts.truth[:, place] > 0).sum()),
+                lost=100 * float(lost[place] / shown[place]),
+                worst=_worst(counts, place),
+            )
+        )
+    absent = [name for name, count in zip(names, shown, strict=True) if not count]
+    mean = _mean_change(classes, changes[:, shown > 0], images)
     evidence = _evidence(counts, classes, labelled)
-    return Verdict(answer, evidence, classes, new, change, labelled, tuple(reasons))
+    return weigh(classes, absent, new, mean, labelled, limits, evidence)
 
 
-def _old_class(name: str, counts: Counts, place: int, labelled: bool) -> OldClass | None:
-    columns = [getattr(counts, field)[:, place] for field in Counts.__dataclass_fields__]
-    truth, *_, lost = columns
-    if not truth.sum():
+def _worst(counts: Counts, place: int) -> str:
+    """The image in which most pixels of a class have become wrong: lost, or taken from others."""
+    errors = (counts.after - counts.before - 2 * (counts.after_hit - counts.before_hit))[:, place]
+    return counts.keys[int(errors.argmax())] if errors.max() > 0 else ""
+
+
+def _mean_change(classes: Sequence[OldClass], changes: np.ndarray, images: int) -> MeanChange | None:
+    if not classes:
         return None
-    generator = np.random.default_rng(place)
-    drawn = generator.integers(0, len(truth), (RESAMPLES, len(truth)))
-    before, after = _scores(labelled, *(column.sum() for column in columns[:5]))
-    sums = [column[drawn].sum(1) for column in columns[:5]]
-    resampled_before, resampled_after = _scores(labelled, *sums)
-    low, high = np.nanpercentile(resampled_after - resampled_before, [2.5, 97.5])
-    share = 100 * lost.sum() / truth.sum()
-    images = int((truth > 0).sum())
-    return OldClass(name, float(before), float(after), float(low), float(high), images, float(share))
+    known = np.isfinite(changes)
+    drawn = known.any(1)  # not where a draw shows no class at all
+    means = np.where(known, changes, 0).sum(1)[drawn] / known.sum(1)[drawn]
+    low, high = (float(end) for end in np.percentile(means, [2.5, 97.5]))
+    return MeanChange(float(np.mean([one.change for one in classes])), low, high, images)
 
 
 def _scores(
@@ -142,14 +145,14 @@ def _scores(
     after_hit: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Before and after, in points: IoU, or the share of pixels that kept their class."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if not labelled:
-            kept = 100 * after_hit / truth
-            return np.full_like(kept, 100.0), kept
-        return (
-            100 * before_hit / (truth + before - before_hit),
-            100 * after_hit / (truth + after - after_hit),
-        )
+    shown = np.where(truth > 0, truth, np.nan)  # a draw without the class says nothing of it
+    if not labelled:
+        kept = 100 * after_hit / shown
+        return np.full_like(kept, 100.0), kept
+    return (
+        100 * before_hit / (shown + before - before_hit),
+        100 * after_hit / (shown + after - after_hit),
+    )
 
 
 def _evidence(counts: Counts, classes: Sequence[OldClass], labelled: bool) -> str:
@@ -157,7 +160,4 @@ def _evidence(counts: Counts, classes: Sequence[OldClass], labelled: bool) -> st
     shown = f"{len(classes)} of {counts.truth.shape[1]} old classes"
     if labelled:
         return f"{images} labelled images with {shown}."
-    return (
-        f"{images} new images, on which the old model sees {shown}: agreement with it, not truth."
-        " Labelled images of old classes say more: --check FOLDER."
-    )
+    return f"{images} new images, on which the old model sees {shown}: agreement with it, not truth."

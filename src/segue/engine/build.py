@@ -21,6 +21,7 @@ from segue.data.index import class_index
 from segue.engine.runtime import derive_seed, seed_all
 from segue.methods.base import Method
 from segue.models.build import build_network
+from segue.models.classifier import GrowingClassifier
 from segue.models.network import Network
 
 DOCTOR = "segue data check --skip-bad FILE"
@@ -61,6 +62,12 @@ def build_method(
     network = build_network(structure, copy.deepcopy(module))
     _check_crop(config, network)
     method = kind(config.method.params, network).to(device)
+    method.new_start = config.method.start
+    if config.method.start != "own" and not isinstance(method.model.classifier, GrowingClassifier):
+        raise UserError(
+            f"method.start={config.method.start} begins new classifiers like background, which the"
+            f" classifiers of {config.method.name} on {model.backbone} do not have: leave method.start out."
+        )
     if config.train.channels_last:
         method = method.to(memory_format=torch.channels_last)
     if config.train.checkpointing:

@@ -13,14 +13,20 @@ from segue.data.batches import Batches
 from segue.engine.runtime import autocast
 from segue.losses.processes import sum_over_processes
 from segue.methods.base import Method
+from segue.models.classifier import close_background
 
 
 def evaluate(
-    method: Method, batches: Batches, channels: int, precision: str = "fp32", bar: Bar | None = None
+    method: Method,
+    batches: Batches,
+    channels: int,
+    precision: str = "fp32",
+    bar: Bar | None = None,
+    closed: bool = False,
 ) -> np.ndarray:
     """Integer confusion matrix (rows truth, columns prediction); ignored pixels are not counted."""
     name = next(iter(method.predictors()))
-    return evaluate_by(method, (name,), batches, channels, precision, bar)[name]
+    return evaluate_by(method, (name,), batches, channels, precision, bar, closed)[name]
 
 
 @torch.inference_mode()
@@ -31,8 +37,12 @@ def evaluate_by(
     channels: int,
     precision: str = "fp32",
     bar: Bar | None = None,
+    closed: bool = False,
 ) -> dict[str, np.ndarray]:
-    """A confusion matrix for each way to predict, all in one pass over the images of all processes."""
+    """A confusion matrix for each way to predict, all in one pass over the images of all processes.
+
+    `closed`: no pixel is called background.
+    """
     method.eval()
     confusions = {
         name: torch.zeros(channels * channels, dtype=torch.int64, device=batches.device)
@@ -45,7 +55,8 @@ def evaluate_by(
         valid = batch.labels != IGNORE
         truth = batch.labels[valid] * channels
         for name, confusion in confusions.items():
-            predicted = logits[name].argmax(1)[valid]
+            scores = close_background(logits[name]) if closed else logits[name]
+            predicted = scores.argmax(1)[valid]
             confusion += torch.bincount(truth + predicted, minlength=channels * channels)
         done += batch.global_size
         if bar is not None:

@@ -35,7 +35,8 @@ def watcher(method: Method, data: Data, step: Step, site: Site) -> Callable[[int
         site.group.broadcast_norm(method)
         batches = data.test_batches(step.index, site.device)
         strategies = tuple(method.predictors())
-        matrices = evaluate_by(method, strategies, batches, step.num_channels, config.train.precision)
+        how = (config.train.precision, None, config.eval.closed)
+        matrices = evaluate_by(method, strategies, batches, step.num_channels, *how)
         confusions = {name: tuple(map(tuple, matrix.tolist())) for name, matrix in matrices.items()}
         if site.group.first:
             record = TrajectoryRecord(step.index, epoch, len(data.scenario.groups[0]), confusions)
@@ -51,7 +52,8 @@ def record_step(
     began = time.monotonic()
     batches = data.test_batches(step.index, site.device)
     with site.display.bar(f"{step_title(data, step)} test", len(batches.data)) as bar:
-        confusion = evaluate(method, batches, step.num_channels, data.config.train.precision, bar)
+        precision, closed = data.config.train.precision, data.config.eval.closed
+        confusion = evaluate(method, batches, step.num_channels, precision, bar, closed)
     seconds = {"train": round(outcome["seconds"], 3), "eval": round(time.monotonic() - began, 3)}
     if site.group.first:
         _pictures(method, data, step, site)
@@ -110,17 +112,28 @@ def _write_record(
             "total": sum(p.numel() for p in parameters),
         },
         offline=scenario.offline,
+        shown=_shown(data, step),
     ).write(folder)
 
 
+def _shown(data: Data, step: Step) -> dict[str, int]:
+    """Training images that show each new class; of a step whose images are partly gone nobody knows."""
+    images = data.train_images[step.index]
+    if len(images) < len(data.train_keys[step.index]):
+        return {}
+    present, names = data.train_present[images], data.scenario.classes.names
+    return {names[class_id]: int(present[:, class_id].sum()) for class_id in step.new}
+
+
 def _tested(config: RunConfig) -> dict[str, str]:
-    """Which images were tested, if not simply the test images: such scores cannot stand beside others."""
+    """What was tested in another way than usual: such scores cannot stand beside others."""
     tested = []
     if config.scenario.hold_out:
         tested.append(f"held-out {config.scenario.hold_out:g} of the training images")
     if config.eval.thin > 1:
         tested.append(f"one of every {config.eval.thin} images")
-    return {"tested": ", ".join(tested)} if tested else {}
+    closed = {"background": "closed"} if config.eval.closed else {}
+    return {**({"tested": ", ".join(tested)} if tested else {}), **closed}
 
 
 def step_title(data: Data, step: Step) -> str:
@@ -136,4 +149,4 @@ def _pictures(method: Method, data: Data, step: Step, site: Site) -> None:
     batch, folder = data.sample_batch(chosen, site.device), site.folder / "samples"
     if not (folder / "index.json").is_file():
         write_inputs(folder, batch, scenario)
-    write_predictions(folder, method, batch, step.index)
+    write_predictions(folder, method, batch, step.index, data.config.eval.closed)

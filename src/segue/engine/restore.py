@@ -138,5 +138,6 @@ def evaluate_run(
         )
     batches = data.test_batches(step_index, where)
     with display.bar(f"{config.method.name} step {step_index} test", len(batches.data)) as bar:
-        found = evaluate_by(method, chosen, batches, step.num_channels, config.train.precision, bar)
+        precision, closed = config.train.precision, config.eval.closed
+        found = evaluate_by(method, chosen, batches, step.num_channels, precision, bar, closed)
     return found, data.scenario.channel_names(step), len(data.scenario.groups[0])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from segue.core.config import RunConfig
 from segue.core.declaration import replay_memory, saliency_folder
@@ -41,11 +43,13 @@ from segue.engine.runtime import (
     reset_peak_memory,
     seed_all,
 )
+from segue.engine.similar_start import start_from_similar
 from segue.engine.site import Site
 from segue.engine.start import read_start, take_over, weights_content
 from segue.engine.track import check_tracker, open_tracker
 from segue.engine.train import Session, train_step
 from segue.engine.trained import nothing_left, stored_images
+from segue.engine.weight_fusion import fuse_weights, new_share, weights_of
 from segue.methods.base import Method, StepContext
 
 
@@ -175,6 +179,8 @@ def _run_steps(
     try:
         for step in data.scenario:
             seed_all(derive_seed(data.config.train.seed, step.index))
+            fused = step.index > point.finished_step and new_share(data.config.method.fuse, step) < 1
+            before = weights_of(method.model) if fused else None
             method.grow(step)
             if step.index < max(point.finished_step, first - 1):
                 continue
@@ -190,7 +196,7 @@ def _run_steps(
                 outcome = _take_over(method, data, step, site, point.start)
             else:
                 inside = point.inside if step.index == point.finished_step + 1 else None
-                outcome = _train(method, data, step, site, log, inside)
+                outcome = _train(method, data, step, site, log, inside, before)
             if step.index < first:
                 continue
             record = site.folder / "steps" / f"{step.index}.json"
@@ -221,35 +227,55 @@ def _train(
     site: Site,
     log: RunLog | None,
     inside: dict[str, Any] | None,
+    before: Mapping[str, Tensor] | None,
 ) -> dict[str, Any]:
-    """Train one step from its beginning or from a moment inside it; returns what its record needs."""
+    """Train one step from its beginning or from a moment inside it; returns what its record needs.
+
+    `before`: the weights that the step began with, to be averaged with those that it ends with.
+    """
     config, device, group = data.config, site.device, site.group
     reset_peak_memory(device)
     method.model.norm_frozen = config.train.norm == "frozen" and not step.first
     method.train()  # a run that goes on comes here from a test, a resumed one does not
     context, began = _context(data, step, device), time.monotonic()
+    if config.method.start == "similar" and not step.first and inside is None:
+        start_from_similar(method, context, config.optim, config.method.start_epochs)
     with autocast(device, config.train.precision):  # as in training
         method.begin_step(context)
     aside = time.monotonic() - began
-    session = Session.start(method, step, config.optim, config.train, device, context.generator, group)
-    session.weights = weights_content(config) if step.first else None
-    if inside is not None:
-        session.load_state_dict(inside)
-    batches = data.train_batches(step.index, device, session.iteration, replay_memory(config.method.params))
+    losses: dict[str, float] = {}
+    spent, weights = 0.0, None
+    if method.trains(step):
+        session = Session.start(method, step, config.optim, config.train, device, context.generator, group)
+        session.weights = weights_content(config) if step.first else None
+        if inside is not None:
+            session.load_state_dict(inside)
+        losses = _iterate(session, data, step, site, log)
+        spent, weights = session.seconds, session.weights
+    if before is not None:
+        fuse_weights(method.model, before, new_share(config.method.fuse, step))
+    began = time.monotonic()
+    method.end_step(context)
+    aside += time.monotonic() - began
+    outcome = {"losses": losses, "seconds": spent + aside, "peak_memory": peak_memory(device)}
+    if log is not None:
+        tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
+        site.store.save_finished(step.index, tree | {"weights": weights})
+    return outcome
+
+
+def _iterate(session: Session, data: Data, step: Step, site: Site, log: RunLog | None) -> dict[str, float]:
+    """The iterations of a step from where the session is; returns the mean loss terms of its last epoch."""
+    config, method = data.config, session.method
+    replay = replay_memory(config.method.params)
+    batches = data.train_batches(step.index, site.device, session.iteration, replay)
     watch = watcher(method, data, step, site) if config.eval.every else None
     with site.display.bar(step_title(data, step), len(batches.order), session.iteration) as bar:
         losses = train_step(
             session, step, batches, config.optim, config.train, log, site.store, bar, site.interrupts, watch
         )
-    group.broadcast_norm(method)
-    began = time.monotonic()
-    method.end_step(context)
-    aside += time.monotonic() - began
-    outcome = {"losses": losses, "seconds": session.seconds + aside, "peak_memory": peak_memory(device)}
-    if log is not None:
-        tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
-        site.store.save_finished(step.index, tree | {"weights": session.weights})
-    return outcome
+    site.group.broadcast_norm(method)
+    return losses
 
 
 def _begin_with(method: Method, learned: Learned, step: Step, site: Site) -> None:

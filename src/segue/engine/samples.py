@@ -15,6 +15,7 @@ from segue.core.scenario import Scenario
 from segue.data.batches import Batch
 from segue.data.images import mask_picture
 from segue.methods.base import Method
+from segue.models.classifier import close_background
 
 TINY = 1e-12
 WARM = np.array([(20, 10, 30), (101, 21, 110), (212, 72, 66), (250, 193, 39), (252, 255, 164)])
@@ -45,10 +46,11 @@ def write_inputs(folder: Path, batch: Batch, scenario: Scenario) -> None:
 
 
 @torch.inference_mode()
-def write_predictions(folder: Path, method: Method, batch: Batch, step: int) -> None:
+def write_predictions(folder: Path, method: Method, batch: Batch, step: int, closed: bool = False) -> None:
     """Prediction of every sample after a step, and its attention maps laid over the input."""
     method.eval()
-    predicted = method.predict(batch.images).argmax(1).cpu()
+    logits = method.predict(batch.images)
+    predicted = (close_background(logits) if closed else logits).argmax(1).cpu()
     maps = {
         name: values.float().cpu().numpy() for name, values in method.attention_maps(batch.images).items()
     }

@@ -165,7 +165,13 @@ def take_over(
         load_strictly(method, state, folder)
         return
     model = {name: value for name, value in state.items() if name.startswith("model.")}
-    own = {name: value for name, value in method.state_dict().items() if not name.startswith("model.")}
+    # a method may add to the classifier what step 0 does not train
+    added = {name for name in method.state_dict() if name.startswith("model.classifier.")} - set(model)
+    own = {
+        name: value
+        for name, value in method.state_dict().items()
+        if not name.startswith("model.") or name in added
+    }
     load_strictly(method, {**own, **model}, folder)
     method.train()
     with autocast(context.device, precision):  # as in training

@@ -8,7 +8,7 @@ from segue.core.config import RunConfig, as_dict
 from segue.core.declaration import replay_memory
 from segue.core.manifest import read_manifest
 from segue.engine.build import build_scenario, open_set
-from segue.engine.checkpoint import ResumePoint
+from segue.engine.checkpoint import CheckpointStore, ResumePoint
 from segue.engine.images import chosen_by_name
 from segue.engine.recipe import stored_recipe
 
@@ -21,7 +21,7 @@ def stored_images(folder: Path, config: RunConfig, point: ResumePoint, start: Pa
     if replay_memory(config.method.params) is not None:
         return []
     if point.at_start:
-        return [] if start is None else _start_images(start, config)
+        return [] if start is None else start_images(start, config)
     path = folder / "scenario.json"
     return [step["train"] for step in read_manifest(path)["steps"]] if path.is_file() else []
 
@@ -36,7 +36,15 @@ def nothing_left(folder: Path, config: RunConfig, point: ResumePoint) -> bool:
     return point.finished_step + 1 == steps and all(record.is_file() for record in records)
 
 
-def _start_images(start: Path, config: RunConfig) -> list[list[str]]:
+def finished_images(folder: Path, config: RunConfig) -> tuple[list[list[str]], int]:
+    """The images of all steps of a run, as far as it tells them, and how many of its steps are trained."""
+    trained = [entry.step for entry in CheckpointStore(folder).entries() if entry.finished]
+    if not trained:
+        return [], 0
+    return stored_images(folder, config, ResumePoint(max(trained), {}), None), max(trained) + 1
+
+
+def start_images(start: Path, config: RunConfig) -> list[list[str]]:
     """The images of step 0: those of a manifest, or the other run's if the same rule has chosen them."""
     theirs = stored_recipe(start)
     scenario, listed = build_scenario(config, open_set(config, "train"))

@@ -1,7 +1,7 @@
 """Losses as pure functions, and trackers of importance. Pixel losses take logits at the model's stride and
 labels at full resolution."""
 
-from segue.losses._strips import upsample, wide
+from segue.losses._strips import labels_of_map, upsample, wide
 from segue.losses.features import (
     attend,
     attentive_distance,
@@ -38,6 +38,7 @@ __all__ = [
     "distilled_binary_cross_entropy",
     "distilled_cross_entropy",
     "incremental_losses",
+    "labels_of_map",
     "local_pod",
     "spatial_attention",
     "unbiased_cross_entropy",

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from segue.losses._activations import Activation, Channels, Sigmoid, Softmax, WideSoftmax
@@ -49,6 +50,8 @@ class Parts:
     """channels of F_j, weights c_j (N x R x W or fewer)"""
     labels: tuple[Tensor, Tensor] | None = None
     """the channel of each pixel's target, and its weight: N x R x W both"""
+    more: Tensor | None = None
+    """weight of a further softplus of the target's own logit: N x R x W, in binary losses alone"""
 
 
 class Term(ABC):
@@ -209,7 +212,8 @@ class _Run:
         """All terms on one strip."""
         parts = [term.parts(strip) for term in self.terms]
         # pixel by pixel first: sums over pixels would be large, and their difference inexact
-        losses = [0.0 if part.labels is None else -_own(z_NRKW, *part.labels) for part in parts]
+        own = [None if part.labels is None else _own(z_NRKW, part.labels[0]) for part in parts]
+        losses = [_labelled(part, z_NRW) for part, z_NRW in zip(parts, own, strict=True)]
         activated = self.activation(z_NRKW, [channels for part in parts for channels, _ in part.sums])
         out_NRKW = self.rooms[1][: z_NRKW.numel()].view_as(z_NRKW)
         for i, part in enumerate(parts):
@@ -219,6 +223,8 @@ class _Run:
                 activated.gradient(part.sums, out_NRKW)
                 if part.labels is not None:
                     index_NRW, weight_NRW = part.labels
+                    if part.more is not None:
+                        weight_NRW = weight_NRW - part.more * own[i].sigmoid()
                     out_NRKW.scatter_add_(2, index_NRW[:, :, None], -weight_NRW[:, :, None])
                 self.resampling.add_back(back[i], out_NRKW, strip.rows)
 
@@ -232,9 +238,17 @@ class _Run:
             gradients[self.taught][images, own] -= target_NShw
 
 
-def _own(z_NRKW: Tensor, index_NRW: Tensor, weight_NRW: Tensor) -> Tensor:
-    """The weighted logit of each pixel's label."""
-    return z_NRKW.gather(2, index_NRW[:, :, None])[:, :, 0] * weight_NRW
+def _own(z_NRKW: Tensor, index_NRW: Tensor) -> Tensor:
+    """The logit of each pixel's label."""
+    return z_NRKW.gather(2, index_NRW[:, :, None])[:, :, 0]
+
+
+def _labelled(part: Parts, own_NRW: Tensor | None) -> Tensor | float:
+    """What a term says of the labels' own logits."""
+    if part.labels is None or own_NRW is None:
+        return 0.0
+    loss_NRW = -own_NRW * part.labels[1]
+    return loss_NRW if part.more is None else loss_NRW + part.more * F.softplus(own_NRW)
 
 
 def _below_zero(map_BKhw: Tensor) -> tuple[Tensor, bool]:

@@ -46,6 +46,11 @@ def upsample(logits_BKhw: Tensor, size: Sequence[int], resize: str | None = None
     return F.interpolate(logits, size=tuple(size), mode="bilinear", align_corners=resize == ALIGNED)
 
 
+def labels_of_map(labels_BHW: Tensor, map_BFhw: Tensor) -> Tensor:
+    """The label in the middle of each place of a map."""
+    return F.interpolate(labels_BHW[:, None].float(), map_BFhw.shape[-2:], mode="nearest-exact")[:, 0].long()
+
+
 @lru_cache(maxsize=32)
 def resampling_matrix(
     source: int, target: int, dtype: torch.dtype, device: torch.device, resize: str = BILINEAR

@@ -1,4 +1,5 @@
-"""Local POD: distillation of pooled maps at several scales (PLOP, Douillard et al., CVPR 2021).
+"""Distillation of pooled maps: local POD (PLOP, Douillard et al., CVPR 2021) and pooled cubes (RCIL, Zhang et
+al., CVPR 2022).
 
 Shapes: B batch, C channels, h x w. Of each squared map, and of its tiles at finer scales, only the means of
 rows and of columns are compared: where something is matters, less so what exactly.
@@ -10,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from segue.losses._strips import wide
@@ -61,3 +63,37 @@ def local_pod(
         difference = pooled_strips(wide(new).square(), scales) - pooled_strips(wide(old).square(), scales)
         total = total + weight * torch.linalg.vector_norm(difference, dim=1).mean()
     return total * (math.sqrt((num_old + num_new) / num_new) / len(new_maps))
+
+
+def pooled_cubes(
+    old_maps: Sequence[Tensor],
+    new_maps: Sequence[Tensor],
+    num_old: int,
+    num_new: int,
+    factor: float = 0.01,
+    last_factor: float = 5e-4,
+    sizes: Sequence[int] = (4, 8, 12, 16, 20, 24),
+) -> Tensor:
+    """Distance of squared maps pooled over places, at several sizes, and over neighbouring channels.
+
+    The last map is the logits, which are not pooled over channels. The last of each list has a weight of its
+    own. As in local POD the distance is a norm, and its weight grows with all channels over new ones.
+    """
+    squares = [wide(each).square() for each in old_maps]
+    ours = [*new_maps[:-1], fold_new_logits(new_maps[-1], num_old)]
+    differences = [wide(new).square() - old for new, old in zip(ours, squares, strict=True)]
+    over_places = [
+        torch.stack([_norm(F.avg_pool2d(each, size, 1, size // 2)) for size in sizes]).mean()
+        for each in differences
+    ]
+    over_channels = [_norm(F.avg_pool3d(each[:, None], (3, 1, 1), 1, (1, 0, 0))) for each in differences[:-1]]
+    total = torch.zeros((), device=new_maps[0].device)
+    for distances in (over_places, over_channels):
+        weighed = factor * sum(distances[:-1]) + last_factor * distances[-1]
+        total = total + weighed / len(distances)
+    return total * math.sqrt((num_old + num_new) / num_new)
+
+
+def _norm(map_BChw: Tensor) -> Tensor:
+    """Mean over images of the norm of a map."""
+    return torch.linalg.vector_norm(map_BChw.flatten(1), dim=1).mean()

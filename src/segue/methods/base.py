@@ -33,6 +33,8 @@ WHAT = {
     "h": "the map that its classifier sees (h)",
     "z": "the last map of its encoder (z)",
     "stages": "the maps of its encoder's stages",
+    "rows": "a single classifier",
+    "backbone": "a backbone of Segue's own",
     "classifier": "a classifier that can be replaced",
 }
 
@@ -81,8 +83,8 @@ class Method(Declaration, nn.Module, ABC):
     balanced_init: ClassVar[bool] = False
     """new classifiers start as shares of the background"""
     needs: ClassVar[frozenset[str]] = frozenset({"outputs"})
-    """what the network must offer beside its logits: h, z, stages (maps of the encoder's stages), classifier
-    (one that the method may replace)"""
+    """what the network must offer beside its logits: h, z, stages (maps of the encoder's stages), rows
+    (those of a single classifier), backbone (Segue's own), classifier (one that the method may replace)"""
 
     def __init__(self, config: Any, model: Network) -> None:
         super().__init__()
@@ -90,6 +92,8 @@ class Method(Declaration, nn.Module, ABC):
         self.config = config
         self.model = model
         self.teacher: Teacher | None = None
+        self.new_start = "own"
+        """first weights of new classifiers, as the recipe's method.start says"""
         self.step: Step
         """the step that the model has grown for"""
 
@@ -121,7 +125,12 @@ class Method(Declaration, nn.Module, ABC):
         self.step = step
         if self.uses_teacher and not step.first:
             self.teacher = Teacher(self.deployed())
-        self.model.grow(step, balanced=self.balanced_init and not step.first)
+        shared = self.new_start == "share" or (self.new_start == "own" and self.balanced_init)
+        self.model.grow(step, balanced=shared and not step.first)
+
+    def trains(self, step: Step) -> bool:
+        """Whether a step has iterations; else `begin_step` and `end_step` do all of it."""
+        return True
 
     def begin_step(self, ctx: StepContext) -> None:
         """Prepare for a step: the model has grown, the teacher is set."""

@@ -19,7 +19,7 @@ from segue.core.config import NonNegative
 from segue.core.declaration import About, BenchmarkValues, Start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
-from segue.losses import cross_entropy, incremental_losses, wide
+from segue.losses import cross_entropy, incremental_losses, labels_of_map, wide
 from segue.losses.processes import sum_over_processes
 from segue.losses.prototypes import attraction, class_sums, repulsion, sparsity
 from segue.methods.base import Method
@@ -68,12 +68,12 @@ class SDR(Method):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         out = self.model(batch.images)
         z, logits = wide(out.features["z"]), out.logits
-        labels = F.interpolate(batch.labels[:, None].float(), z.shape[-2:], mode="nearest-exact").long()[:, 0]
+        labels = labels_of_map(batch.labels, z)
         self.remember(z.detach(), labels)
         if self.teacher is None:
             return {"ce": cross_entropy(logits, batch.labels), **self.structure(z, labels)}
         old_logits = self.teacher(batch.images).logits
-        seen = torch.where(labels == 0, old_logits.argmax(1), labels)
+        seen = torch.where(labels == 0, labels_of_map(old_logits.argmax(1), z), labels)
         labelled, distilled = incremental_losses(logits, old_logits, batch.labels, self.step.num_old)
         return {
             "ce": labelled,

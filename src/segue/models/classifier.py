@@ -8,7 +8,10 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from segue.models.ridge import RidgeClassifier
 
 
 class GrowingClassifier(nn.Module):
@@ -46,6 +49,38 @@ class GrowingClassifier(nn.Module):
     def at_places(self, h_MF: Tensor) -> Tensor:
         """Logits (M x K) of single places, as if their surroundings were the same."""
         return self(h_MF[:, :, None, None])[:, :, 0, 0]
+
+
+class SigmoidClassifier(nn.Module):
+    """A score for each class against all else, no background: its channel is the constant 0.
+
+    A class is then the answer where its probability is the largest and above a half, and every tool that
+    knows channels with background first reads the output rightly.
+    """
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__()
+        self.in_channels = in_channels
+        self.parts = nn.ModuleList()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Channels of each step, background in the first."""
+        return tuple(part.out_channels + (index == 0) for index, part in enumerate(self.parts))
+
+    def grow(self, channels: int, balanced: bool) -> None:
+        """Add channels. There is no background that new classes could share."""
+        part = nn.Conv2d(self.in_channels, channels if self.parts else channels - 1, 1)
+        if self.parts:
+            part = part.to(self.parts[0].weight.device, self.parts[0].weight.dtype)
+        self.parts.append(part)
+
+    def scores(self, h_BFhw: Tensor) -> Tensor:
+        """Logits of the classes: B x (K - 1) x h x w."""
+        return torch.cat([part(h_BFhw) for part in self.parts], dim=1)
+
+    def forward(self, h_BFhw: Tensor) -> Tensor:
+        return F.pad(self.scores(h_BFhw), (0, 0, 0, 0, 1, 0))
 
 
 class UnknownClassifier(nn.Module):
@@ -102,4 +137,16 @@ def fold_unknown(scores_BUhw: Tensor) -> Tensor:
     return torch.cat([background_B1hw, scores_BUhw[:, 1:-1]], dim=1)
 
 
-CLASSIFIERS = {"linear": GrowingClassifier, "unknown": UnknownClassifier}
+def close_background(logits_BKhw: Tensor) -> Tensor:
+    """Logits by which no pixel is background; finite, so that maps can still be interpolated."""
+    never_B1hw = torch.full_like(logits_BKhw[:, :1], torch.finfo(logits_BKhw.dtype).min / 4)
+    return torch.cat([never_B1hw, logits_BKhw[:, 1:]], dim=1)
+
+
+CLASSIFIERS = {
+    "linear": GrowingClassifier,
+    "ridge": RidgeClassifier,
+    "sigmoid": SigmoidClassifier,
+    "unknown": UnknownClassifier,
+}
+Classifier = GrowingClassifier | RidgeClassifier | SigmoidClassifier | UnknownClassifier

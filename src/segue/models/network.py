@@ -65,9 +65,9 @@ class Network(nn.Module, ABC):
     fusion: nn.Module | None
     classifier: Any
     """a `Classifier`"""
-    offers: frozenset[str] = frozenset({"outputs", "h", "z", "stages", "classifier"})
-    """what methods may use (`Method.needs`): logits, maps of the head, the encoder and its stages, and a
-    classifier that can be replaced"""
+    offers: frozenset[str] = frozenset({"outputs", "h", "z", "stages", "rows", "backbone", "classifier"})
+    """what methods may use (`Method.needs`): logits, maps of the head, the encoder and its stages, rows of a
+    single classifier, a backbone of Segue's own, and a classifier that can be replaced"""
     resize: Resize = "bilinear"
     divisor: int = 1
     """number of pixels that has to divide both sides of an image; others are padded"""
@@ -156,7 +156,9 @@ class Network(nn.Module, ABC):
         kind = name_of(self.classifier, CLASSIFIERS)
         if kind is None:
             raise unnamed(self.classifier, "classifier", "CLASSIFIERS")
-        return {"kind": kind, "sizes": list(self.classifier.sizes)}
+        spec = {"kind": kind, "sizes": list(self.classifier.sizes)}
+        width = getattr(self.classifier, "width", None)
+        return spec if width is None else {**spec, "width": width}
 
     def freeze(self, module: nn.Module) -> None:
         """No gradients and no statistics for a part, whatever mode the whole is put in."""

@@ -19,7 +19,7 @@ from segue.models._speed.checkpointing import checkpoint_blocks, keep_all
 from segue.models._speed.compiling import compile_part
 from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
 from segue.models.backbone import build_backbone
-from segue.models.classifier import CLASSIFIERS, GrowingClassifier, UnknownClassifier
+from segue.models.classifier import CLASSIFIERS, Classifier, GrowingClassifier
 from segue.models.head import HEADS, DeepLabHead
 from segue.models.network import Network, Output, fusion_from, listed
 from segue.models.spec import FusionSpec, NetworkSpec
@@ -47,7 +47,7 @@ class Segmenter(Network):
         self.backbone = build_backbone(config)
         self.fusion: nn.Module | None = None
         self.refiner = DeepLabHead(self.backbone.channels[-1], width, dilations)
-        self.classifier: GrowingClassifier | UnknownClassifier = GrowingClassifier(width)
+        self.classifier: Classifier = GrowingClassifier(width)
         for name in ("mean", "std"):
             values = torch.tensor(getattr(self.backbone, name)).view(1, 3, 1, 1) * 255
             self.register_buffer(name, values, persistent=False)
@@ -77,7 +77,8 @@ class Segmenter(Network):
         if wanted.fusion is not None:
             model.fusion = fusion_from(validate(FusionSpec, wanted.fusion, "fusion"), model.z_channels)
         classifier = listed(wanted.classifier.kind, CLASSIFIERS, "classifier")
-        model.classifier = classifier(model.classifier.in_channels)
+        width = () if wanted.classifier.width is None else (wanted.classifier.width,)
+        model.classifier = classifier(model.classifier.in_channels, *width)
         for size in wanted.classifier.sizes:
             model.classifier.grow(size, balanced=False)
         return model

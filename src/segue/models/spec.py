@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from segue.core.config import Count, ModelConfig
 from segue.core.errors import UserError
@@ -21,6 +23,8 @@ class ClassifierSpec:
     kind: str
     sizes: list[Count]
     """channels of each step, background in the first"""
+    width: Annotated[int, Field(ge=1, le=2**16)] | None = None
+    """number of random features, if the classifier has such"""
 
 
 @dataclass(frozen=True)

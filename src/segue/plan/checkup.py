@@ -116,6 +116,7 @@ def _diagnose(
     orphans, shared = _orphans(files), _shared(files)
     bits = files[0].bits if files else 16
     settings = [f"train.{key}={getattr(config.train, key)}" for key in ("crop_on", "balance")]
+    settings.append(f"eval.background={config.eval.background}")
     return diagnose(
         scenario, train, test, images, config.train.crop, bits, problems, orphans, shared, left_out, unused,
         settings,

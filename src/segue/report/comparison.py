@@ -1,8 +1,7 @@
-"""Which runs may stand side by side, which of them share a row, and the numbers of each row.
+"""Runs side by side: which of them share a row, and the numbers of each row.
 
-Runs are comparable when data set, split and policies agree; anything else is refused, because one benchmark
-name hides different ground truths. Runs that differ in the seed alone share one row, as mean and sample
-standard deviation.
+Runs that are not comparable (comparable.py) are refused, because one benchmark name hides different ground
+truths. Runs that differ in the seed alone share one row, as mean and sample standard deviation.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from statistics import median
 
@@ -22,8 +20,7 @@ import numpy as np
 from segue.core.errors import UserError
 from segue.core.metrics import RunScores, StepScores, iou, run_scores, step_scores
 from segue.core.records import RunRecord, StepRecord
-
-Groups = tuple[tuple[str, ...], ...]
+from segue.report.comparable import Groups, difference, extends_a_model, notes, split_text
 
 NEUTRAL = frozenset({"seed", "workers", "log_every", "save_seconds"})
 """keys of the recipe's `train` section that do not make a run another experiment"""
@@ -64,6 +61,15 @@ class Entry:
     def finished(self) -> tuple[RunRecord, ...]:
         return tuple(run for run in self.runs if run.finished)
 
+    @property
+    def groups(self) -> Groups:
+        return self.runs[0].steps[0].groups
+
+    @property
+    def extension(self) -> bool:
+        """Whether the runs begin with a model instead of at step 0."""
+        return extends_a_model(self.runs[0].steps[0])
+
     @cached_property
     def confusions(self) -> dict[Path, list[np.ndarray]]:
         """Matrices of each run by its folder; kept, since turning long records into arrays takes time."""
@@ -71,26 +77,30 @@ class Entry:
 
     def step_stat(self, step: int, score: Callable[[StepScores], float]) -> Stat:
         """A score after one step of the split. Joint, trained on everything, stands at the last step."""
-        found = []
+        last, found = len(self.groups) - 1, []
         for run in self.runs:
-            groups = run.steps[0].groups
-            at = step - len(groups) + 1 if self.offline else step
-            if 0 <= at < len(run.steps):
-                found.append(score(step_scores(self.confusions[run.folder][at], len(groups[0]))))
+            for record, matrix in zip(run.steps, self.confusions[run.folder], strict=True):
+                if step == (last if self.offline else record.step):
+                    found.append(score(step_scores(matrix, len(self.groups[0]))))
         return stat(found)
+
+    def bounds(self, joint: Entry | None) -> list[np.ndarray]:
+        """The matrices of Joint's finished runs, if it was trained for the same classes."""
+        if joint is None or joint.groups != self.groups:
+            return []
+        return [joint.confusions[run.folder][-1] for run in joint.finished]
 
     def final_stat(self, score: Callable[[RunScores], float], joint: Entry | None) -> Stat:
         """A score of the finished runs, each averaged over the seeds of Joint where it needs Joint."""
-        bounds = [joint.confusions[run.folder][-1] for run in joint.finished] if joint else []
-        per_run = []
+        bounds, per_run = self.bounds(joint), []
         for run in self.finished:
             matrices, num_first = self.confusions[run.folder], len(run.steps[0].groups[0])
             per_run.append(stat(score(run_scores(matrices, num_first, j)) for j in bounds or [None]).mean)
         return stat(per_run)
 
     def incremental_stat(self, score: Callable[[RunScores], float], joint: Entry | None = None) -> Stat:
-        """A score about learning in steps, which Joint does not do."""
-        return Stat(math.nan) if self.offline else self.final_stat(score, joint)
+        """A score about learning in steps, from step 0 on: neither Joint nor an extension has it."""
+        return Stat(math.nan) if self.offline or self.extension else self.final_stat(score, joint)
 
     def train_minutes(self) -> Stat:
         """Training time of the finished runs, all steps together."""
@@ -153,7 +163,8 @@ class Comparison:
         mode = self.policy.get("mode", "mode not recorded")
         tested = f", on {self.policy['tested']}" if "tested" in self.policy else ""
         dataset = Path(self.dataset).stem if self.dataset.endswith(".py") else self.dataset
-        return f"{dataset}, split {split_text(self.groups)}, {steps}, {mode}{tested}"
+        closed = ", background closed" if self.policy.get("background") == "closed" else ""
+        return f"{dataset}, split {split_text(self.groups)}, {steps}, {mode}{tested}{closed}"
 
     @cached_property
     def joint(self) -> Entry | None:
@@ -166,38 +177,16 @@ def compare(runs: Sequence[RunRecord]) -> Comparison:
     started = [run for run in runs if run.steps]
     if not started:
         raise UserError("There is nothing to report: no run has finished a step yet.")
-    first = started[0]
-    for run in started[1:]:
-        if problem := _difference(first.steps[0], run.steps[0]):
-            raise UserError(f"{first.folder} and {run.folder} cannot stand in one table: {problem}.")
-    record = first.steps[0]
-    return Comparison(record.dataset, record.groups, record.policy, _entries(started), _notes(runs))
-
-
-def split_text(groups: Groups) -> str:
-    """Sizes of the groups: 5-2-2; long splits in short form: 100-10x5."""
-    sizes = [len(group) for group in groups]
-    if len(sizes) <= 6:
-        return "-".join(map(str, sizes))
-    runs = [(size, len(list(same))) for size, same in groupby(sizes)]
-    return "-".join(f"{size}x{count}" if count > 1 else str(size) for size, count in runs)
-
-
-def _difference(a: StepRecord, b: StepRecord) -> str | None:
-    """Why two runs are not comparable."""
-    if a.dataset != b.dataset:
-        return f"the data set is '{a.dataset}' in the first and '{b.dataset}' in the second"
-    if [len(group) for group in a.groups] != [len(group) for group in b.groups]:
-        return f"the split is {split_text(a.groups)} in the first and {split_text(b.groups)} in the second"
-    for step, (group_a, group_b) in enumerate(zip(a.groups, b.groups, strict=True)):
-        for name_a, name_b in zip(group_a, group_b, strict=True):
-            if name_a != name_b:
-                return f"step {step} has class '{name_a}' in the first where the second has '{name_b}'"
-    for key in dict.fromkeys([*a.policy, *b.policy]):
-        policy_a, policy_b = a.policy.get(key), b.policy.get(key)
-        if policy_a != policy_b:
-            return f"the policy '{key}' is {policy_a!r} in the first and {policy_b!r} in the second"
-    return None
+    # all against the longest, whose classes say what the others may have, and against one with all images
+    longest = max(started, key=lambda run: len(run.steps[0].groups))
+    usual = next((run for run in started if not extends_a_model(run.steps[0])), longest)
+    for first in dict.fromkeys((started.index(longest), started.index(usual))):
+        for run in started:
+            if problem := difference(started[first].steps[0], run.steps[0]):
+                names = f"{started[first].folder} and {run.folder}"
+                raise UserError(f"{names} cannot stand in one table: {problem}.")
+    record, groups = usual.steps[0], longest.steps[0].groups
+    return Comparison(record.dataset, groups, record.policy, _entries(started), notes(runs))
 
 
 def _entries(runs: Sequence[RunRecord]) -> tuple[Entry, ...]:
@@ -224,21 +213,3 @@ def _settings(run: RunRecord) -> str:
 
 def _method_name(run: RunRecord) -> str:
     return Path(run.method).stem if run.method.endswith(".py") else run.method
-
-
-def _notes(runs: Sequence[RunRecord]) -> tuple[str, ...]:
-    notes = []
-    for run in runs:
-        if not run.steps:
-            notes.append(f"{run.name} is left out: no step is finished yet.")
-        elif not run.finished:
-            total = len(run.steps[0].groups)  # a run of Joint has one step and is finished with it
-            notes.append(f"* {run.name} is not finished: {len(run.steps)} of {total} steps so far.")
-    finished = [run for run in runs if run.finished]
-    # Same split and policies, yet other pixels per class: another test set, or another test size.
-    pixels = [run.steps[-1].matrix.sum(1) for run in finished]
-    if others := [
-        run.name for run, truth in zip(finished, pixels, strict=True) if (truth != pixels[0]).any()
-    ]:
-        notes.append(f"Not scored on the same test pixels as {finished[0].name}: {', '.join(others)}.")
-    return tuple(notes)

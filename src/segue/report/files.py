@@ -94,9 +94,8 @@ def json_document(runs: Sequence[RunRecord]) -> str:
 
 def _run(entry: Entry, run: RunRecord, comparison: Comparison) -> dict[str, Any]:
     final: dict[str, float | None] = {}
-    if run.finished and not entry.offline:
-        joint = comparison.joint
-        bounds = [joint.confusions[other.folder][-1] for other in joint.finished] if joint else [None]
+    if run.finished and not entry.offline and not entry.extension:
+        bounds = entry.bounds(comparison.joint) or [None]
         scores = [run_scores(entry.confusions[run.folder], comparison.num_first, bound) for bound in bounds]
         means = {name: sum(getattr(score, name) for score in scores) / len(scores) for name in FINAL}
         final = {name: _number(100 * mean) for name, mean in means.items()}
@@ -117,7 +116,7 @@ def _steps(entry: Entry, run: RunRecord, comparison: Comparison) -> list[dict[st
         names = comparison.classes[: len(confusion)]
         steps.append(
             {
-                "step": comparison.num_steps - 1 if entry.offline else record.step,
+                "step": len(entry.groups) - 1 if entry.offline else record.step,
                 **{name: _number(100 * score) for name, score in means.items()},
                 "classes": {
                     name: _number(100 * score) for name, score in zip(names, iou(confusion), strict=True)

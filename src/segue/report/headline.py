@@ -79,16 +79,18 @@ def scoring(comparison: Comparison) -> str:
         "ignore": "pixels of classes that a step has not seen yet are not scored at that step",
         "background": "pixels of classes that a step has not seen yet count as background at that step",
     }.get(comparison.policy.get("future", ""), "how classes of later steps are scored is not recorded")
+    closed = " No pixel is ever called background." if comparison.policy.get("background") == "closed" else ""
     return (
         "Scores are mean IoU over classes on the test images; background is left out unless a column says"
         f" +bg. Void pixels are never scored, and {future}. A new class counts as learned from"
-        f" {LEARNED:.0f} % IoU on."
+        f" {LEARNED:.0f} % IoU on.{closed}"
     )
 
 
 def contrast(comparison: Comparison) -> list[Outcome]:
     """Fine-tuning, CAF, and the best of the others if it is better than CAF on all classes."""
-    outcomes = [_outcome(entry, comparison) for entry in comparison.entries if not entry.offline]
+    whole = (entry for entry in comparison.entries if len(entry.groups) == comparison.num_steps)
+    outcomes = [_outcome(entry, comparison) for entry in whole if not entry.offline and not entry.extension]
     known = [outcome for outcome in outcomes if not math.isnan(outcome.stability)]
     forgets = [outcome for outcome in known if outcome.method == FORGETS]
     keeps = [outcome for outcome in known if outcome.method == KEEPS]

@@ -64,7 +64,8 @@ def _sheet(sheet: Sheet) -> dict[str, Any]:
 def _class_rows(comparison: Comparison) -> list[dict[str, Any]]:
     """Final IoU per class (rows) and method (columns), background first."""
     columns = [
-        entry.class_stats() or [Stat(float("nan"))] * len(comparison.classes) for entry in comparison.entries
+        [*stats, *[Stat(float("nan"))] * (len(comparison.classes) - len(stats))]
+        for stats in (entry.class_stats() for entry in comparison.entries)
     ]
     arrival: list[int | None] = [None, *(k for k, group in enumerate(comparison.groups) for _ in group)]
     return [

@@ -67,7 +67,7 @@ def mean_lines(entries: Iterable[Entry], num_steps: int, mean: str) -> list[Line
     """One line per method; that of Joint is a bound."""
     lines = []
     for index, entry in enumerate(entries):
-        steps = [num_steps - 1] if entry.offline else range(num_steps)
+        steps = [len(entry.groups) - 1] if entry.offline else range(num_steps)
         values = tuple(entry.step_stat(step, MEANS[mean]).scaled(100) for step in steps)
         lines.append(Line(shortened(entry.label), values, index, entry.offline))
     return lines

@@ -74,6 +74,7 @@ def write_verdict(path: Path, root: Path, verdict: Verdict, galleries: Sequence[
         "verdict.html.j2",
         verdict=verdict,
         measure=_measure(verdict),
+        rule=rule(verdict),
         columns=COLUMNS,
         rows=[(one.name, _cells(one)) for one in verdict.old],
         new={name: _score(value) for name, value in verdict.new.items()},
@@ -81,6 +82,19 @@ def write_verdict(path: Path, root: Path, verdict: Verdict, galleries: Sequence[
         galleries=[_hung(gallery) for gallery in galleries if gallery.changes],
     )
     return write_page(path, page, root)
+
+
+def rule(verdict: Verdict) -> str:
+    """From where on something counts, in words."""
+    limits = verdict.limits
+    factor = 1.0 if verdict.labelled else limits.unlabelled_factor
+    small, large = factor * limits.max_drop, factor * limits.class_drop
+    return (
+        f"Not safe: the mean over old classes falls by more than {small:g} points, or one class by more than"
+        f" {large:g}, in the whole 95 % interval. Look here first: the mean may fall by more than {small:g},"
+        f" a class falls by more than {small:g} in its whole interval or by more than {large:g} at all,"
+        f" a new class stays under an IoU of {limits.min_new:g}, or something is not shown by any image."
+    )
 
 
 def _hung(gallery: Gallery) -> dict[str, object]:
@@ -98,7 +112,7 @@ def _measure(verdict: Verdict) -> str:
 
 def _cells(one: OldClass) -> tuple[str, ...]:
     interval = f"{one.low:+.1f}..{one.high:+.1f}"
-    scores = (f"{one.before:.1f}", f"{one.after:.1f}", f"{one.after - one.before:+.1f}", interval)
+    scores = (f"{one.before:.1f}", f"{one.after:.1f}", f"{one.change:+.1f}", interval)
     return *scores, f"{one.lost:.1f}", str(one.images)
 
 

@@ -5,34 +5,80 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from segue.core import plugins
 from segue.core.config import RunConfig, as_dict
+from segue.core.declaration import replay_memory
 from segue.core.errors import UserError
+from segue.core.manifest import read_manifest
 from segue.core.progress import Display
 from segue.core.records import read_yaml
 from segue.engine.data import build_data
 from segue.engine.start import FirstStep, can_be_taken, first_step, has_first_step, stored_first_step
+from segue.engine.trained import finished_images, start_images
 from segue.studies.pool import Job
 
 
 class Manifests:
-    """The images of a recipe's steps; the data is read once for all recipes that mean the same images."""
+    """The images of a recipe's steps; the data is read once for all recipes that mean the same images.
+
+    Of trained steps images may be gone: then they are those that a run tells. If there are others than it
+    tells, the data have changed, and what is there now counts.
+    """
 
     def __init__(self, display: Display) -> None:
         self.display, self.found = display, dict[str, dict[str, Any]]()
+        self.first_images = dict[Path, list[str]]()
 
-    def __call__(self, recipe: RunConfig) -> dict[str, Any]:
+    def __call__(
+        self, recipe: RunConfig, place: Path, donors: Mapping[Path, FirstStep] | None = None
+    ) -> dict[str, Any]:
+        """The images of a recipe that is carried out at a place; `donors` may give it their step 0."""
+        found, problem = None, None
+        try:
+            found = self._read(recipe)
+        except UserError as error:
+            problem = error
+        images, trained = finished_images(place, recipe)
+        if images and (found is None or _some_are_gone(found, images[:trained])):
+            return self._read(recipe, images, trained)
+        if replay_memory(recipe.method.params) is None:
+            for donor, theirs in (donors or {}).items():
+                if found is not None and not _some_are_gone(found, [self._first_images(donor)]):
+                    continue
+                given = start_images(donor, recipe)
+                if given and first_step(recipe, told := self._read(recipe, given, 1)).can_start_from(theirs):
+                    return told
+        if problem is not None:
+            raise problem
+        assert found is not None
+        return found
+
+    def _first_images(self, folder: Path) -> list[str]:
+        if folder not in self.first_images:
+            self.first_images[folder] = read_manifest(folder / "scenario.json")["steps"][0]["train"]
+        return self.first_images[folder]
+
+    def _read(
+        self, recipe: RunConfig, images: Sequence[Sequence[str]] = (), trained: int = 0
+    ) -> dict[str, Any]:
         plain = as_dict(recipe)
         offline = plugins.declared(recipe.method.name).offline
         batches = plain["train"] | {"seed": None}  # of methods whose batches differ, each may be too small
-        key = json.dumps([plain["scenario"], plain["data"], plain["eval"], batches, offline])
+        key = json.dumps([plain["scenario"], plain["data"], plain["eval"], batches, offline, images, trained])
         if key not in self.found:
-            self.found[key] = build_data(recipe, self.display).manifest()
+            data = build_data(recipe, self.display, first_step=trained, stored=images)
+            self.found[key] = data.manifest()
         return self.found[key]
+
+
+def _some_are_gone(found: Mapping[str, Any], told: Sequence[Sequence[str]]) -> bool:
+    """Whether trained steps have lost images, and have no others instead."""
+    pairs = [(set(step["train"]), set(names)) for step, names in zip(found["steps"], told, strict=False)]
+    return all(now <= then for now, then in pairs) and any(now < then for now, then in pairs)
 
 
 def jobs_sharing_first_steps(
@@ -42,8 +88,10 @@ def jobs_sharing_first_steps(
 
     Reads the data of every run, so that bad data or a bad split is said before anything is trained.
     """
-    wanted = {place: first_step(recipe, manifest_of(recipe)) for place, recipe in missing.items()}
     donors = runs_with_first_step(out, {recipe.method.name for recipe in missing.values()})
+    wanted = {
+        place: first_step(recipe, manifest_of(recipe, place, donors)) for place, recipe in missing.items()
+    }
     # in each folder first those that gather state: others can start from them, but not the other way round
     folders = list(dict.fromkeys(place.parent for place in missing))
     takers = {each.hash for each in wanted.values() if each.gathered is None}

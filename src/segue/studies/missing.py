@@ -59,7 +59,7 @@ def _check_images(done: Mapping[Path, RunConfig], manifest_of: Manifests, read_a
         moved = before is not None and Path(before).resolve() != Path(root).resolve()
         if (read_anyway or moved) and (place / "scenario.json").is_file():
             try:
-                check_images(place, manifest_of(recipe))
+                check_images(place, manifest_of(recipe, place))
             except UserError as error:
                 raise UserError(f"{error} For other data name another folder with --out.") from error
 

@@ -18,12 +18,12 @@ from rich.console import Console
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.records import atomic_file
+from segue.core.verdict import Limits
 from segue.data.datasets.base import Sample
 from segue.data.datasets.scenes import MAX_CLASSES, Config, Scenes, class_name
 from segue.deploy.examine import VERDICT_PAGE, examine
 from segue.deploy.extend import extend, run_folder_of
 from segue.deploy.load import load
-from segue.deploy.verdict import Limits
 from segue.report.verdict import verdict_table
 
 TRAIN, HELD_OUT = 160, 40
@@ -69,13 +69,13 @@ def second_act(
         device=device,
         display=display,
     )
-    run = run_folder_of(grown)
-    verdict = examine(old, extended, run, folder / "new-images", folder / "check-images", Limits(), display)
+    data_folders = (folder / "new-images", folder / "check-images")
+    verdict = examine(old, extended, grown, *data_folders, Limits(), display)
     show.print(verdict_table(verdict))
     display.say(f"Verdict: {verdict.answer}. It rests on {verdict.evidence}")
-    for reason in verdict.reasons:
-        display.say(f"  {reason}")
-    return run / VERDICT_PAGE
+    for line in (*verdict.reasons, *verdict.remarks):
+        display.say(f"  {line}")
+    return run_folder_of(grown) / VERDICT_PAGE
 
 
 def _write_data(folder: Path, data: Config) -> str:

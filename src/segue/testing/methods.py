@@ -68,7 +68,7 @@ class Bench:
         return StepContext(step, [self.batch(step, seed) for seed in (50, 51)], CPU, generator)
 
     def train(self, session: Session, step: Step, seeds: range) -> None:
-        for seed in seeds:
+        for seed in seeds if session.method.trains(step) else ():
             update(session, self.batch(step, seed), OPTIM.clip, TRAIN)
 
     def finish(self, session: Session, step: Step) -> None:
@@ -105,6 +105,9 @@ def check_losses(bench: Bench) -> None:
     method = bench.method()
     for step in bench.scenario:
         session = bench.begin(method, step)
+        if not method.trains(step):
+            bench.finish(session, step)
+            continue
         losses = method(bench.batch(step, 0))
         assert losses and all(isinstance(name, str) for name in losses), (
             "losses() returns a dict of named terms"
@@ -186,7 +189,7 @@ def check_poor_batches(bench: Bench) -> None:
     method = bench.method()
     for step in bench.scenario:
         session = bench.begin(method, step)
-        for label in (0, IGNORE):
+        for label in (0, IGNORE) if method.trains(step) else ():
             _check_finite(session, bench.batch(step, 2, label), f"when every label is {label}")
         bench.finish(session, step)
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from segue.core import plugins
 from segue.core.scenario import Step
 from segue.data.batches import Batch
+from segue.engine.learned import Learned, begin_with
 from segue.engine.runtime import seed_all
 from segue.engine.train import Session, update
 from segue.methods.base import Method, StepContext
-from segue.models.build import network_from_spec
+from segue.models.adopted.network import AdoptedNetwork
+from segue.models.build import build_network, network_from_spec
 from segue.models.network import Network
 from segue.models.segmenter import Teacher
 from segue.testing.methods import CPU, OPTIM, ROUNDING, TRAIN
@@ -96,9 +99,9 @@ def check_copies(network: Network, images: torch.Tensor) -> None:
 def check_training(kind: type[Method], network: Network, images: torch.Tensor) -> None:
     """One iteration of a step with a new class: finite losses, and encoder, head and classifier move."""
     seed_all(0)
-    channels = sum(network.classifier.sizes)
-    step = Step(1, (channels,), tuple(range(1, channels)))
-    method = kind(kind.Config(), network)
+    method = _with_what_it_learned(kind, network)
+    network, channels = method.model, sum(network.classifier.sizes)
+    step = Step(method.step.index + 1, (channels,), tuple(range(1, channels)))
     method.grow(step)
     network.norm_frozen = True
     method.train()
@@ -111,6 +114,7 @@ def check_training(kind: type[Method], network: Network, images: torch.Tensor) -
     assert len(trained) == len(set(trained)), "a parameter is in two groups of the optimiser"
     parts = {"encoder": network.encoder_parameters(), "head": network.head_parameters()}
     parts["classifier"] = list(network.classifier.parts[-1].parameters())
+    parts = {name: [p for p in parameters if p.requires_grad] for name, parameters in parts.items()}
     before = {name: [p.detach().clone() for p in parameters] for name, parameters in parts.items()}
     losses = update(session, batch, OPTIM.clip, TRAIN)
     for name, value in losses.items():
@@ -119,6 +123,19 @@ def check_training(kind: type[Method], network: Network, images: torch.Tensor) -
         moved = any(not torch.equal(a, b) for a, b in zip(before[name], parameters, strict=True))
         assert moved or not parameters, f"{kind.__name__} moves no parameter of the {name}"
     method.end_step(StepContext(step, [batch], CPU, generator))
+
+
+def _with_what_it_learned(kind: type[Method], network: Network) -> Method:
+    """A method around a new network of this kind that has grown as far and has its weights, as in a run."""
+    module = network.plain_module() if isinstance(network, AdoptedNetwork) else None
+    config = replace(network.config, weights=None, pretrained=False)
+    method, known = kind(kind.Config(), build_network(config, module)), 1
+    for index, size in enumerate(network.classifier.sizes):
+        new = size - 1 if index == 0 else size
+        method.grow(Step(index, tuple(range(known, known + new)), tuple(range(1, known))))
+        known += new
+    begin_with(method, Learned(network.state_dict(), {}, "the network"))
+    return method
 
 
 def _check_close(ours: torch.Tensor, theirs: torch.Tensor, what: str, other: str) -> None:

@@ -22,6 +22,8 @@ FEW_PIXELS = 0.01
 """smaller share of the pixels of its step than this deserves a word"""
 SHOWN = 3
 """files named in a finding"""
+CLOSED = "eval.background=closed"
+"""setting for data in which every pixel has a class"""
 SOURCES = ("background", "old classes", "later classes", "void")
 """kinds of pixels that are no new class"""
 
@@ -125,6 +127,7 @@ def diagnose(
     if shared:
         text = f"{numbered(shared, 'image')} that both train and test: scores will flatter"
         findings.append(Finding("warning", text, tuple(sorted(shared))[:SHOWN]))
+    findings += _background_findings(scenario.classes, train, settings)
     findings += _size_findings(train, crop)
     findings += _depth_findings(np.append(train.peaks, test.peaks), bits)
     return Diagnosis(
@@ -226,6 +229,15 @@ def _small_class_findings(step: StepSurvey, crop: int, settings: Collection[str]
         shares = (f"{each.name}: {each.share:.1%} of pixels at crop {crop}: expect little" for each in small)
         text = f"{numbered(small, 'class')} of step {step.index} with few pixels: set {missing}"
         yield Finding("warning", text, tuple(shares)[:SHOWN])
+
+
+def _background_findings(
+    classes: ClassTable, train: Examined, settings: Collection[str]
+) -> Iterable[Finding]:
+    """Data in which every pixel has a class: a channel that is never right still takes pixels."""
+    drawn = classes.background is not None and train.pixels[:, classes.background].any()
+    if len(train.keys) and not drawn and CLOSED not in settings:
+        yield Finding("warning", f"no training pixel is background: set {CLOSED}")
 
 
 def _size_findings(train: Examined, crop: int) -> Iterable[Finding]:

@@ -31,9 +31,11 @@ from segue.losses import (
     upsample,
     wide,
 )
+from segue.methods._stores import Store, rehearsal_loss
+from segue.methods._stores.features import FeatureMemory
+from segue.methods._stores.gaussians import Gaussians
 from segue.methods.base import Method, StepContext
 from segue.methods.caf.config import PUBLISHED, VARIANTS, Config
-from segue.methods.caf.memory import FeatureMemory
 from segue.models.caf import CafLayer, Excitation
 from segue.models.network import Network, Output
 
@@ -62,12 +64,19 @@ class CAF(Method):
         widths = {"z": model.z_channels, "h": model.h_channels}
         if config.layered_start:
             model.fusion = CafLayer(widths["z"], config.layer)
-        self.memory: FeatureMemory | None = None
+        self.memory: Store | None = None
         if config.rehearsal.weight:
-            self.memory = FeatureMemory(widths["h"], config.rehearsal.per_class, config.rehearsal.background)
+            self.memory = self.store(widths["h"])
         self.excitation = nn.ModuleDict()
         for name in config.ad.maps.split("+") if config.ad.channel else ():
             self.excitation[name] = Excitation(widths[name], trained=config.ad.excitation == "trained")
+
+    def store(self, channels: int) -> Store:
+        """What is kept of h between steps."""
+        rehearsal = self.config.rehearsal
+        if rehearsal.store == "gaussians":
+            return Gaussians(channels, rehearsal.per_class)
+        return FeatureMemory(channels, rehearsal.per_class, rehearsal.background)
 
     def grow(self, step: Step) -> None:
         super().grow(step)
@@ -103,8 +112,9 @@ class CAF(Method):
         if config.ad_weight:
             terms["ad"] = config.ad_weight * self.feature_distance(out, old)
         if self.memory is not None:
+            drawn, room = self.memory.draw(self.generator), self.memory.per_class
             given = self.model.classifier, out.logits, batch.labels, self.step
-            terms["rehearsal"] = config.rehearsal.weight * self.memory.loss(*given)
+            terms["rehearsal"] = config.rehearsal.weight * rehearsal_loss(drawn, room, *given)
         return terms
 
     def old_features(self, old: Output) -> Tensor | None:

@@ -64,12 +64,12 @@ class _Norm:
     def __call__(self, x_BChw: Tensor) -> Tensor:
         if self.norm.training:
             return type(self.norm).forward(self.norm, x_BChw)
-        for part in _rest(self.norm):
+        for part in rest_of(self.norm):
             x_BChw = part(x_BChw)
         return x_BChw
 
 
-def _rest(norm: _BatchNorm) -> list[nn.Module]:
+def rest_of(norm: _BatchNorm) -> list[nn.Module]:
     """What timm's norms do besides."""
     return [getattr(norm, name) for name in ("drop", "act") if hasattr(norm, name)]
 
@@ -120,6 +120,15 @@ def link_norms(model: nn.Module, maps: Maps) -> None:
         _link_checked(_single(pairs), maps, other, expected)
 
 
+def following_norms(model: nn.Module, maps: Maps) -> list[tuple[_BatchNorm, nn.Conv2d]]:
+    """The norms that follow one convolution alone, with it; nothing may be linked."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (1, 3, SIZE, SIZE), generator=generator)
+    with torch.no_grad(), _testing(model), _watched(model) as pairs:
+        maps(images)
+    return [(pair.norm, pair.convs[0]) for pair in _single(pairs) if len(pair.convs) == 1]
+
+
 def unlink_norms(model: nn.Module) -> None:
     """Norms work as ever again."""
     for module in model.modules():
@@ -138,7 +147,7 @@ def fold_norms(model: nn.Module) -> None:
     for name, module in list(model.named_modules()):
         if isinstance(module.__dict__.get("forward"), _Norm):
             parent, _, own = name.rpartition(".")
-            rest = _rest(module)
+            rest = rest_of(module)
             setattr(model.get_submodule(parent), own, nn.Sequential(*rest) if rest else nn.Identity())
 
 

@@ -88,8 +88,10 @@ class AdoptedClassifier:
         return sum(layer.in_channels for layer in self.layers)
 
     @property
-    def parts(self) -> list[nn.ModuleList]:
-        """The layers of each step."""
+    def parts(self) -> list[nn.Module]:
+        """The layer of each step, or its layers if several are added up."""
+        if len(self.layers) == 1:
+            return list(self.layers[0].parts)
         return [nn.ModuleList(layers) for layers in zip(*(layer.parts for layer in self.layers), strict=True)]
 
     @property

@@ -42,7 +42,9 @@ class AdoptedNetwork(Network):
         self.parts = parts = self.adoption.parts
         self.resize, self.divisor = parts.resize, parts.divisor
         have_z = set() if parts.encoder is None else {"z"}
-        self.offers = frozenset({"outputs", "h"} | have_z | ({"stages"} if parts.stages > 1 else set()))
+        have_stages = {"stages"} if parts.stages > 1 else set()
+        have_rows = {"rows"} if len(parts.classifiers) == 1 else set()
+        self.offers = frozenset({"outputs", "h"} | have_z | have_stages | have_rows)
         self.body = module
         for path in parts.classifiers:
             self.body.set_submodule(path, GrowingLayer(self.body.get_submodule(path)))

@@ -18,12 +18,10 @@ from torch import Tensor, nn
 
 from segue.core.scenario import Step
 from segue.data.batches import Batch
-from segue.losses import wide
+from segue.losses import labels_of_map, wide
 from segue.losses.processes import sum_over_processes, this_process
-from segue.models.network import Classifier
+from segue.methods._stores import EMPTY
 
-EMPTY = 255
-"""label of a place in the memory that is not filled: classes may have fewer pixels than there is room for"""
 SPREAD = 2654435761
 """multiplier whose products, modulo 2^32, are spread evenly: the places chosen are, too"""
 
@@ -67,27 +65,9 @@ class FeatureMemory(nn.Module):
         filled = slice(len(self.labels) - room, len(self.labels) - room + len(kept.labels_N))
         self.features[filled], self.labels[filled] = kept.features_NF, kept.labels_N
 
-    def loss(self, classifier: Classifier, logits_BKhw: Tensor, labels_BHW: Tensor, step: Step) -> Tensor:
-        """Mean cross-entropy of the classifier on what is kept and, beside it, on new classes in the batch.
-
-        Without these the memory would say of every place that it is not new; they teach the network too.
-        They count as if `per_class` places of each new class were kept; images count alike, so that a batch
-        may be split.
-        """
-        logits_MK = wide(classifier.at_places(self.features))
-        kept = F.cross_entropy(logits_MK, self.labels, ignore_index=EMPTY, reduction="sum")
-        labels_Bhw = labels_of_map(labels_BHW, logits_BKhw)
-        labels_Bhw = labels_Bhw.where((step.num_old <= labels_Bhw) & (labels_Bhw < step.num_channels), EMPTY)
-        losses_Bhw = F.cross_entropy(wide(logits_BKhw), labels_Bhw, ignore_index=EMPTY, reduction="none")
-        counts_B = (labels_Bhw != EMPTY).sum((1, 2)).clamp_min(1)
-        new = (losses_Bhw.sum((1, 2)) / counts_B).mean()
-        room = self.per_class * len(step.new)
-        return (kept + room * new) / ((self.labels != EMPTY).sum() + room).clamp_min(1)
-
-
-def labels_of_map(labels_BHW: Tensor, map_BFhw: Tensor) -> Tensor:
-    """The label in the middle of each place of a map."""
-    return F.interpolate(labels_BHW[:, None].float(), map_BFhw.shape[-2:], mode="nearest-exact")[:, 0].long()
+    def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """All that is kept, as it was; rooms that are not filled have the label EMPTY."""
+        return self.features, self.labels
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,69 @@
+"""What is kept of classes whose images are gone, as numbers instead of images.
+
+A store makes room when a step begins (`grow`), takes its share from one pass over the step's images
+(`collect`) and gives features with their labels back (`draw`), as they were or as new ones like them. It is a
+module: its content is part of the method's state and so of checkpoints and model folders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segue.core.scenario import Step
+from segue.data.batches import Batch
+from segue.losses import labels_of_map, wide
+from segue.models.network import Classifier
+
+EMPTY = 255
+"""label of a place in a store that is not filled: classes may have fewer pixels than there is room for"""
+
+
+class Store(Protocol):
+    """The interface that methods use."""
+
+    per_class: int
+    """places that each class has when they are drawn"""
+
+    def grow(self, step: Step) -> None: ...
+
+    def collect(self, features: Callable[[Tensor], Tensor], batches: Iterable[Batch], step: Step) -> None: ...
+
+    def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Features, M x F, and their labels, M."""
+        ...
+
+
+def bytes_per_class(store: nn.Module, classes: int) -> float:
+    """Memory that a store takes, divided by the number of its classes."""
+    return sum(value.numel() * value.element_size() for value in store.buffers()) / max(classes, 1)
+
+
+def rehearsal_loss(
+    drawn: tuple[Tensor, Tensor],
+    per_class: int,
+    classifier: Classifier,
+    logits_BKhw: Tensor,
+    labels_BHW: Tensor,
+    step: Step,
+) -> Tensor:
+    """Mean cross-entropy of the classifier on what is kept and, beside it, on new classes in the batch.
+
+    Without these the store would say of every place that it is not new; they teach the network too. They
+    count as if `per_class` places of each new class were kept; images count alike, so that a batch may be
+    split.
+    """
+    features_MF, labels_M = drawn
+    logits_MK = wide(classifier.at_places(features_MF))
+    kept = F.cross_entropy(logits_MK, labels_M, ignore_index=EMPTY, reduction="sum")
+    labels_Bhw = labels_of_map(labels_BHW, logits_BKhw)
+    labels_Bhw = labels_Bhw.where((step.num_old <= labels_Bhw) & (labels_Bhw < step.num_channels), EMPTY)
+    losses_Bhw = F.cross_entropy(wide(logits_BKhw), labels_Bhw, ignore_index=EMPTY, reduction="none")
+    counts_B = (labels_Bhw != EMPTY).sum((1, 2)).clamp_min(1)
+    new = (losses_Bhw.sum((1, 2)) / counts_B).mean()
+    room = per_class * len(step.new)
+    return (kept + room * new) / ((labels_M != EMPTY).sum() + room).clamp_min(1)

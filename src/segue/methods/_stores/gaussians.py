@@ -1,0 +1,97 @@
+"""One Gaussian per class: where its features point, how far they scatter, and how long they are (STAR, Chen
+et al., NeurIPS 2023). Two vectors and three numbers a class.
+
+Shapes: B batch, F channels of the head's map h, h x w, K channels, M features that are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segue.core.scenario import Step
+from segue.data.batches import Batch
+from segue.losses import labels_of_map, wide
+from segue.losses.processes import sum_over_processes
+from segue.losses.prototypes import class_sums
+
+LEAST_LENGTH = 1e-6
+
+
+class Gaussians(nn.Module):
+    """The classes that have been seen, each by its direction, its scatter and its length.
+
+    A feature is a direction times a length. Background is a class like others.
+    """
+
+    directions: Tensor
+    scatters: Tensor
+    lengths: Tensor
+    length_scatters: Tensor
+    counts: Tensor
+
+    def __init__(self, channels: int, per_class: int) -> None:
+        super().__init__()
+        self.per_class = per_class
+        for name in ("directions", "scatters"):
+            self.register_buffer(name, torch.zeros(0, channels))
+        for name in ("lengths", "length_scatters", "counts"):
+            self.register_buffer(name, torch.zeros(0))
+
+    def grow(self, step: Step) -> None:
+        more = step.num_channels - len(self.counts)
+        for name, value in list(self.named_buffers()):
+            setattr(self, name, F.pad(value, (0, more) if value.dim() == 1 else (0, 0, 0, more)))
+
+    @torch.no_grad()
+    def collect(self, features: Callable[[Tensor], Tensor], batches: Iterable[Batch], step: Step) -> None:
+        """Take the classes of a step, and in the first background, from one pass over its images."""
+        channels = step.num_channels
+        totals: list[Tensor] = []
+        for batch in batches:
+            h_BFhw = wide(features(batch.images))
+            labels_Bhw = labels_of_map(batch.labels, h_BFhw)
+            length_B1hw = h_BFhw.norm(dim=1, keepdim=True).clamp_min(LEAST_LENGTH)
+            unit_BFhw = h_BFhw / length_B1hw
+            both = torch.cat([unit_BFhw, unit_BFhw.square(), length_B1hw, length_B1hw.square()], dim=1)
+            sums_KV, counts_K = class_sums(both, labels_Bhw, channels)
+            totals.append(torch.cat([sums_KV, counts_K[:, None].to(sums_KV.dtype)], dim=1).double())
+        width = self.directions.shape[1]
+        nothing = torch.zeros(channels, 2 * width + 3, dtype=torch.float64, device=self.counts.device)
+        sums_KV = sum_over_processes(sum(totals, nothing))
+        fresh = torch.arange(channels, device=sums_KV.device) >= (0 if step.first else step.num_old)
+        self._take(sums_KV, fresh & (sums_KV[:, -1] > 0))
+
+    def _take(self, sums_KV: Tensor, chosen_K: Tensor) -> None:
+        width, counts_K = self.directions.shape[1], sums_KV[:, -1]
+        means_KV = sums_KV / counts_K.clamp_min(1)[:, None]
+        first_KF, second_KF = means_KV[:, :width], means_KV[:, width : 2 * width]
+        length_K, square_K = means_KV[:, 2 * width], means_KV[:, 2 * width + 1]
+        direction_KF = F.normalize(first_KF, dim=1)
+        # the scatter is around the direction, not around the mean, which is shorter
+        scatter_KF = (second_KF - 2 * direction_KF * first_KF + direction_KF.square()).clamp_min(0).sqrt()
+        spread_K = (square_K - length_K.square()).clamp_min(0).sqrt()
+        values = (direction_KF, scatter_KF, length_K, spread_K, counts_K)
+        for (name, kept), value in zip(list(self.named_buffers()), values, strict=True):
+            where = chosen_K if kept.dim() == 1 else chosen_K[:, None]
+            setattr(self, name, torch.where(where, value.to(kept.dtype), kept))
+
+    def like(self, labels_M: Tensor, generator: torch.Generator, by_element: bool = False) -> Tensor:
+        """New features of some classes: M x F. `by_element` draws a length for each number, not for each
+        feature, as the released code does."""
+        shape = len(labels_M), self.directions.shape[1]
+        scatter_MF = torch.randn(shape, generator=generator).to(self.directions)
+        width = shape[1] if by_element else 1
+        stretch_MX = torch.randn(shape[0], width, generator=generator).to(self.directions)
+        unit_MF = self.directions[labels_M] + self.scatters[labels_M] * scatter_MF
+        length_M1, spread_M1 = self.lengths[labels_M, None], self.length_scatters[labels_M, None]
+        return unit_MF * (length_M1 + spread_M1 * stretch_MX)
+
+    def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """`per_class` features of each class that has been seen, with their labels."""
+        known = [k for k, count in enumerate(self.counts.tolist()) if count > 0]
+        labels_M = torch.tensor(known, device=self.counts.device).repeat_interleave(self.per_class)
+        return self.like(labels_M, generator), labels_M

@@ -1,0 +1,60 @@
+"""From counts of pixels to a verdict: scores, intervals, and the image to look at."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from segue.core.verdict import Limits
+from segue.deploy.verdict import Counts, judge
+
+OLD = SimpleNamespace(classes=("background", "cat", "dog", "cow"))
+IMAGES = 12
+
+
+def counts(cat_after: list[int]) -> Counts:
+    """Cats of 100 pixels in every image, of which the old model has 80 right; dogs stay, cows are nowhere."""
+    dogs, none = np.full(IMAGES, 50), np.zeros(IMAGES, dtype=int)
+    columns = {
+        "truth": (np.full(IMAGES, 100), dogs, none),
+        "before": (np.full(IMAGES, 80), dogs, none),
+        "before_hit": (np.full(IMAGES, 80), dogs, none),
+        "after": (np.array(cat_after), dogs, none),
+        "after_hit": (np.array(cat_after), dogs, none),
+        "lost": (80 - np.array(cat_after), none, none),
+    }
+    keys = tuple(f"i{number}" for number in range(IMAGES))
+    return Counts(keys, **{name: np.stack(values, axis=1) for name, values in columns.items()})
+
+
+def test_scores_intervals_and_the_worst_image():
+    after = [80] * 6 + [60] * 5 + [20]
+    found = judge(OLD, counts(after), {"bird": 50.0}, True, Limits())
+    cat, dog = found.old
+    assert (cat.before, cat.after, cat.worst) == (80.0, pytest.approx(sum(after) / IMAGES), "i11")
+    assert cat.low < cat.change < cat.high < 0 and (dog.low, dog.high, dog.worst) == (0, 0, "")
+    assert found.mean.change == pytest.approx(cat.change / 2) and found.mean.low < found.mean.high
+    assert "2 of 3 old classes" in found.evidence and "cow" in " ".join(found.remarks)
+    assert found.answer == "not safe" and "i11" in " ".join(found.reasons)
+
+
+def test_one_bad_image_of_many_is_no_proof():
+    found = judge(OLD, counts([80] * 11 + [20]), {"bird": 50.0}, True, Limits())
+    assert found.old[0].change == pytest.approx(-5) and found.old[0].high == 0
+    assert found.answer == "look here first" and "i11" not in " ".join(found.reasons)
+
+
+def test_without_labels_the_old_model_is_the_measure():
+    before = counts([80] * IMAGES)
+    same = Counts(before.keys, *([before.before] * 5), before.lost * 0)
+    found = judge(OLD, same, {"bird": 50.0}, False, Limits())
+    assert found.safe and {one.before for one in found.old} == {one.after for one in found.old} == {100}
+
+
+def test_no_old_class_in_sight_is_no_proof_of_safety():
+    nothing = counts([0] * IMAGES)
+    empty = Counts(nothing.keys, *(np.zeros((IMAGES, 3), dtype=int) for _ in range(6)))
+    found = judge(OLD, empty, {"bird": 50.0}, False, Limits())
+    assert found.answer == "look here first" and found.mean is None and not found.old
