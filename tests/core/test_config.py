@@ -21,6 +21,9 @@ FULL = {
         "order": [3, "cat", "dog"],
         "learned": 1,
         "learned_by": "abc",
+        "keep": "old",
+        "keep_share": 0.25,
+        "keep_digest": "def",
         "manifest": "scenario.json",
         "hold_out": 0.25,
     },
@@ -40,6 +43,7 @@ FULL = {
         "weights": "w.safetensors",
         "pretrained": True,
         "frozen_stages": 2,
+        "settled": ({"kind": "caf", "config": {"fusion": False}},),
     },
     "optim": {
         "lr_first": 0.5,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from segue.cli._stories import USE
-from segue.cli._tell import tell
+from segue.cli._tell import quote, tell, tell_next
 from segue.cli.options import RunFolder, StepOption, named_path
 
 STORY, PLACE = USE, 7
@@ -40,4 +40,4 @@ def command(
     model.export(out)
     count = sum(parameter.numel() for parameter in model.network.parameters())
     tell(f"{out}: {len(model.classes)} channels, {count:,} parameters")
-    tell(f"Next, in Python: import segue; segue.load({str(out)!r}).predict('photo.jpg').save('mask.png')")
+    tell_next(f"predict {quote(out)} photos/ --out predicted", "masks of new images")

@@ -24,7 +24,11 @@ def command(
         str, typer.Argument(metavar="MODEL", help="A model folder, a run folder or a model file.")
     ],
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="Folder of images and masks in which new classes are drawn.")
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="Images in which new classes are drawn: a folder with masks, or annotations.",
+        ),
     ],
     out: Annotated[Path, out_option("Model folder to write.")],
     words: Annotated[
@@ -47,6 +51,10 @@ def command(
         str | None,
         typer.Option("--check", metavar="FOLDER", help="Labelled images of old classes, for scores alone."),
     ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option("--keep", metavar="FOLDER", help="Labelled images of old classes, to be shown again."),
+    ] = None,
     max_drop: Annotated[
         float | None,
         typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes: 2."),
@@ -63,6 +71,7 @@ def command(
     segue extend model/ new-images/ --out grown
 
     Classes of DATA that the model does not know are new, and only they need to be drawn.
+    COCO, LabelMe and Cityscapes annotations and colour masks are converted to GROWN-data.
     Exit code 0: safe to deploy; 1: look at the verdict first; 2: the command itself is wrong.
     """
     from segue.core.progress import Display
@@ -70,6 +79,7 @@ def command(
     from segue.deploy.examine import VERDICT_PAGE, examine, labelled_images
     from segue.deploy.extend import extend, run_folder_of
     from segue.deploy.load import load
+    from segue.deploy.new_data import data_folder
 
     limits, said = limits_of(words or [], max_drop)
     said += [] if epochs is None else [f"train.epochs_next={epochs}"]
@@ -78,8 +88,9 @@ def command(
     if check is not None:
         labelled_images(check, old)  # said before training, not after
     display = Display(quiet=quiet or as_json)
-    grown = extend(model, data, out, names, method, said, None, resume, overwrite, device, display, sure=yes)
-    verdict = examine(old, grown, out, data, check, limits, display)
+    options = {"sure": yes, "keep": keep}
+    grown = extend(model, data, out, names, method, said, None, resume, overwrite, device, display, **options)
+    verdict = examine(old, grown, out, data_folder(data, out), check, limits, display)
     if as_json:
         print_json(dataclasses.asdict(verdict))
     else:
@@ -97,4 +108,4 @@ def _tell_verdict(verdict: Verdict, out: Path, page: Path, quiet: bool) -> None:
         tell(f"  {line}")
     tell(f"Model: {out}. Run: {page.parent}")
     tell(f"Pictures of what changed: {page}")
-    tell_next(f"predict {quote(out)} PHOTO", "masks of your images", silent=quiet)
+    tell_next(f"predict {quote(out)} photos/ --out predicted", "masks of new images", silent=quiet)

@@ -51,6 +51,12 @@ class ScenarioConfig:
     """number of first steps that the model had learned before the run: their classes need no images"""
     learned_by: str | None = None
     """digest of the model that had learned them"""
+    keep: str | None = None
+    """folder of labelled images of old classes that are shown again in the steps after `learned`"""
+    keep_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """fraction of each batch that the images of keep take"""
+    keep_digest: str | None = None
+    """digest of the images of keep"""
     manifest: str | None = None
     """scenario.json that lists the images of every step"""
     hold_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -77,6 +83,8 @@ class ModelConfig:
     """number of first stages of the backbone that are never trained"""
     network: dict[str, Any] | None = None
     """description of an adopted network, in place of backbone and head"""
+    settled: tuple[dict[str, Any], ...] = ()
+    """specs of fusion layers that earlier methods left at the end of the encoder: fixed parts of it"""
 
 
 @dataclass(frozen=True)
@@ -297,6 +305,11 @@ def decisive(config: RunConfig) -> dict[str, Any]:
     if not config.scenario.learned:
         for key in ("learned", "learned_by"):
             del content["scenario"][key]
+    if config.scenario.keep is None:
+        for key in ("keep", "keep_share", "keep_digest"):
+            del content["scenario"][key]
+    if not config.model.settled:
+        del content["model"]["settled"]
     if config.train.crop_on == "none":
         for key in ("crop_on", "crop_on_share"):
             del content["train"][key]

@@ -47,7 +47,10 @@ class History:
         return replace(self, images=images)
 
 
-PLACES = (("data", "root"), ("data", "skip"), ("model", "weights"), ("scenario", "manifest"))
+PLACES = (
+    *(("data", "root"), ("data", "skip"), ("model", "weights")),
+    *(("scenario", "manifest"), ("scenario", "keep")),
+)
 """recipe keys that name files of the machine where a run was trained"""
 
 

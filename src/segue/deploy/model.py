@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from segue.core.classes import Colour
 from segue.core.errors import UserError
@@ -17,7 +20,9 @@ from segue.deploy.history import History
 from segue.deploy.model_file import Header, save_model
 from segue.deploy.model_folder import save_folder
 from segue.deploy.prediction import Prediction
+from segue.deploy.predictor import Answer
 from segue.deploy.prepare import ImageLike, Preparation
+from segue.engine.checkpoint import tensor_digest
 from segue.losses import upsample
 from segue.losses.pseudo import most_likely
 from segue.losses.resizing import resized_as
@@ -86,16 +91,45 @@ class Model:
             ((30, 40), (4, 30, 40))
         """
         pixels = self.images.pixels(image)
-        network = self.network.eval()
-        logits = network(self.images.tensor(pixels).to(network.mean.device)).logits
-        if self.closed:
-            logits = close_background(logits)
+        logits = self._logits(self.images.tensor(pixels))
         size = (pixels.shape[0], pixels.shape[1])
         with resized_as(network.resize):
             ids = most_likely(logits, size)[1][0].cpu().numpy()
             scores = upsample(logits, size).softmax(1)[0].cpu().numpy() if probabilities else None
         ids = ids.astype(np.min_scalar_type(len(self.classes) - 1))
         return Prediction(ids, self.classes, self.colours, pixels, scores)
+
+    @torch.inference_mode()
+    def answers(self, images: Sequence[np.ndarray]) -> list[Answer]:
+        """What `predict` says of several images whose input sizes are equal, and how sure it is."""
+        logits = self._logits(torch.cat([self.images.tensor(pixels) for pixels in images]))
+        found = []
+        for place, pixels in enumerate(images):
+            with resized_as(self.network.resize):
+                sure, ids = most_likely(logits[place : place + 1], (pixels.shape[0], pixels.shape[1]))
+            kind = np.min_scalar_type(len(self.classes) - 1)
+            found.append(Answer(ids[0].cpu().numpy().astype(kind), sure[0].float().cpu().numpy()))
+        return found
+
+    @torch.inference_mode()
+    def probabilities(self, images_BHW3: np.ndarray) -> np.ndarray:
+        """Softmax over the classes, B x classes x height x width, of images seen at the size they have."""
+        logits = self._logits(torch.from_numpy(np.ascontiguousarray(images_BHW3.transpose(0, 3, 1, 2))))
+        logits = upsample(logits, images_BHW3.shape[1:3], self.network.resize)
+        return logits.softmax(1).float().cpu().numpy()
+
+    def _logits(self, images_B3HW: Tensor) -> Tensor:
+        """What the network says, at its own stride: all ways to predict go through here."""
+        network = self.network.eval()
+        logits = network(images_B3HW.to(network.mean.device)).logits
+        return close_background(logits) if self.closed else logits
+
+    @property
+    def digest(self) -> str:
+        """A text that is another one for a model that may answer otherwise."""
+        weights = tensor_digest(self.network.state_dict())
+        about = f"{self.classes} {self.images} {self.closed} {self.network.config} {weights}"
+        return f"blake2b:{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
 
     def save(self, path: str | Path) -> None:
         """Write the model for `segue.load`: a model folder, or one file if the name ends in .safetensors.

@@ -42,7 +42,7 @@ def restore_method(
     """
     method = build_method(config, device, initial_weights=False, module=module)
     for step in steps[:-1]:
-        method.grow(step)
+        method.pass_through(step)
     if len(steps) > 1 and set(strategies) - {next(iter(method.predictors()))}:
         _load(method, folder, steps[-2])
     method.grow(steps[-1])

@@ -181,7 +181,10 @@ def _run_steps(
             seed_all(derive_seed(data.config.train.seed, step.index))
             fused = step.index > point.finished_step and new_share(data.config.method.fuse, step) < 1
             before = weights_of(method.model) if fused else None
-            method.grow(step)
+            if step.index <= max(point.finished_step, first - 1):
+                method.pass_through(step)
+            else:
+                method.grow(step)
             if step.index < max(point.finished_step, first - 1):
                 continue
             if step.index == point.finished_step:

@@ -96,6 +96,8 @@ class Method(Declaration, nn.Module, ABC):
         """first weights of new classifiers, as the recipe's method.start says"""
         self.step: Step
         """the step that the model has grown for"""
+        self._passing = False
+        """growing through a finished step: its teacher is not asked for"""
 
     def _check_needs(self, model: Network) -> None:
         """Refuse a network that lacks what the method works with."""
@@ -123,7 +125,7 @@ class Method(Declaration, nn.Module, ABC):
     def grow(self, step: Step) -> None:
         """Make room for a step. Called again for finished steps when a run is resumed."""
         self.step = step
-        if self.uses_teacher and not step.first:
+        if self.uses_teacher and not step.first and not self._passing:
             self.teacher = Teacher(self.deployed())
         shared = self.new_start == "share" or (self.new_start == "own" and self.balanced_init)
         self.model.grow(step, balanced=shared and not step.first)
@@ -131,6 +133,14 @@ class Method(Declaration, nn.Module, ABC):
     def trains(self, step: Step) -> bool:
         """Whether a step has iterations; else `begin_step` and `end_step` do all of it."""
         return True
+
+    def pass_through(self, step: Step) -> None:
+        """Grow for a step that is finished: no teacher is made, which would be a copy of all for nothing."""
+        self._passing = True
+        try:
+            self.grow(step)
+        finally:
+            self._passing = False
 
     def begin_step(self, ctx: StepContext) -> None:
         """Prepare for a step: the model has grown, the teacher is set."""

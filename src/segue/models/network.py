@@ -9,14 +9,14 @@ Shapes: B batch, H x W pixels, h x w maps, C channels of z, F channels of h, K c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from segue.core.config import ModelConfig
+from segue.core.config import ModelConfig, validate
 from segue.core.errors import UserError, suggest
 from segue.core.scenario import Step
 from segue.models.classifier import CLASSIFIERS
@@ -79,6 +79,8 @@ class Network(nn.Module, ABC):
         self.compiled = False
         """backbone and head go through `torch.compile`"""
         self._frozen: list[nn.Module] = []
+        self.settled = nn.ModuleList()
+        """fusion layers of earlier methods, now fixed parts of the encoder"""
 
     @property
     @abstractmethod
@@ -125,6 +127,17 @@ class Network(nn.Module, ABC):
     def checkpoint(self) -> None:
         """Keep no activations inside the blocks of the encoder: less memory, a second forward pass."""
 
+    def settle(self, specs: Iterable[Mapping[str, Any]]) -> None:
+        """Put fusion layers at the end of the encoder, after norms are linked: they compute as they did."""
+        for spec in specs:
+            self.settled.append(fusion_from(spec, self.z_channels))
+            self.freeze(self.settled[-1])
+
+    def through_settled(self, z_BChw: Tensor) -> Tensor:
+        for layer in self.settled:
+            z_BChw = layer(z_BChw)
+        return z_BChw
+
     def fuse(self, z_BChw: Tensor, old_z_BChw: Tensor | None = None) -> Tensor:
         return z_BChw if self.fusion is None else self.fusion(z_BChw, old_z_BChw)
 
@@ -141,6 +154,8 @@ class Network(nn.Module, ABC):
         model = {name: value for name, value in asdict(self.config).items() if name not in FETCHED}
         if self.config.network is None:
             del model["network"]
+        if not self.settled:  # a key that older versions do not know
+            del model["settled"]
         return {"model": model, "fusion": self._fusion_spec(), "classifier": self._classifier_spec()}
 
     def _fusion_spec(self) -> dict[str, Any] | None:
@@ -180,9 +195,10 @@ class Network(nn.Module, ABC):
         return self
 
 
-def fusion_from(described: FusionSpec, z_channels: int) -> nn.Module:
+def fusion_from(spec: Mapping[str, Any], z_channels: int) -> nn.Module:
     """The fusion layer that a spec describes, for z of so many channels."""
-    return listed(described.kind, FUSIONS, "fusion layer").from_spec(z_channels, described.config)
+    wanted = validate(FusionSpec, spec, "fusion")
+    return listed(wanted.kind, FUSIONS, "fusion layer").from_spec(z_channels, wanted.config)
 
 
 def listed(name: str, table: Mapping[str, Any], what: str) -> Any:

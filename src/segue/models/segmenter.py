@@ -22,7 +22,7 @@ from segue.models.backbone import build_backbone
 from segue.models.classifier import CLASSIFIERS, Classifier, GrowingClassifier
 from segue.models.head import HEADS, DeepLabHead
 from segue.models.network import Network, Output, fusion_from, listed
-from segue.models.spec import FusionSpec, NetworkSpec
+from segue.models.spec import NetworkSpec
 
 __all__ = ["Output", "Segmenter", "Teacher"]
 
@@ -53,6 +53,7 @@ class Segmenter(Network):
             self.register_buffer(name, values, persistent=False)
         link_norms(self, self._maps)
         self.freeze_stages(config.frozen_stages)
+        self.settle(config.settled)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], channels: int | None = None) -> Segmenter:
@@ -75,7 +76,7 @@ class Segmenter(Network):
             raise ValueError(f"{channels} names for {sum(wanted.classifier.sizes)} channels")
         model = cls(wanted.model)
         if wanted.fusion is not None:
-            model.fusion = fusion_from(validate(FusionSpec, wanted.fusion, "fusion"), model.z_channels)
+            model.fusion = fusion_from(wanted.fusion, model.z_channels)
         classifier = listed(wanted.classifier.kind, CLASSIFIERS, "classifier")
         width = () if wanted.classifier.width is None else (wanted.classifier.width,)
         model.classifier = classifier(model.classifier.in_channels, *width)
@@ -88,7 +89,8 @@ class Segmenter(Network):
         return self.backbone.channels[-1]
 
     def encode(self, images_B3HW: Tensor) -> list[Tensor]:
-        return self.backbone((images_B3HW.float() - self.mean) / self.std)
+        *stages, z_BChw = self.backbone((images_B3HW.float() - self.mean) / self.std)
+        return [*stages, self.through_settled(z_BChw)]
 
     def forward(self, images_B3HW: Tensor, old_z_BChw: Tensor | None = None) -> Output:
         stages = self.encode(images_B3HW)

@@ -134,7 +134,9 @@ def _with_what_it_learned(kind: type[Method], network: Network) -> Method:
         new = size - 1 if index == 0 else size
         method.grow(Step(index, tuple(range(known, known + new)), tuple(range(1, known))))
         known += new
-    begin_with(method, Learned(network.state_dict(), {}, "the network"))
+    known_names = method.model.state_dict()  # the fusion layer of one method is not that of another
+    weights = {name: value for name, value in network.state_dict().items() if name in known_names}
+    begin_with(method, Learned(weights, {}, "the network"))
     return method
 
 

@@ -25,7 +25,7 @@ from segue.models.adopted.grow import AdoptedClassifier, GrowingLayer
 from segue.models.adopted.parts import Adoption
 from segue.models.adopted.taps import EncoderTap, InputTap, OutputTap, Pass, passing
 from segue.models.network import Network, Output, fusion_from
-from segue.models.spec import FusionSpec, NetworkSpec
+from segue.models.spec import NetworkSpec
 
 KIND = "adopted"
 """name of the classifier in a spec"""
@@ -57,6 +57,7 @@ class AdoptedNetwork(Network):
         for name, parameter in self.body.named_parameters():
             parameter.requires_grad_(not _under(name, parts.unused))
         link_norms(self, self._maps)
+        self.settle(config.settled)
         if config.frozen_stages:
             raise UserError("model.frozen_stages counts the stages of Segue's own backbones: set it to 0.")
 
@@ -97,7 +98,7 @@ class AdoptedNetwork(Network):
             raise ValueError(f"{channels} names for {sum(wanted.classifier.sizes)} channels")
         network = cls(wanted.model, module)
         if wanted.fusion is not None:
-            network.fusion = fusion_from(validate(FusionSpec, wanted.fusion, "fusion"), network.z_channels)
+            network.fusion = fusion_from(wanted.fusion, network.z_channels)
         for size in wanted.classifier.sizes:
             network.classifier.grow(size, balanced=False)
         return network
@@ -136,7 +137,8 @@ class AdoptedNetwork(Network):
     # The pass
 
     def _run(self, images_B3HW: Tensor, until: str, fuse: Callable[[Tensor], Tensor] | None) -> Pass:
-        seen = Pass(until, fuse, len(self.parts.classifiers))
+        settle = self.through_settled if len(self.settled) else None
+        seen = Pass(until, fuse, len(self.parts.classifiers), settle)
         with passing(seen):
             self.body(self._prepared(images_B3HW))
         return seen
@@ -224,10 +226,9 @@ class AdoptedNetwork(Network):
 
     def own_module(self) -> nn.Module:
         """The module as its authors know it, with one plain classifier for all channels."""
-        if self.fusion is not None:
+        if self.fusion is not None or len(self.settled):
             raise UserError(
-                f"The network has a fusion layer ({type(self.fusion).__name__}); {self.config.backbone} has"
-                " no place for it: save a model folder, or extend with method.params.layer.projection=false"
+                f"The network has a fusion layer at z; {self.config.backbone} has no place for it: save a model folder, or extend with method.params.layer.projection=false"
                 " method.params.layer.fusion=false method.params.layer.attention=false."
             )
         return self.plain_module()

@@ -33,6 +33,8 @@ class Pass:
     """from z to what takes its place"""
     layers: int = 1
     """number of classifiers whose outputs are added up"""
+    settle: Callable[[Tensor], Tensor] | None = None
+    """fixed layers at the end of the encoder"""
     stages: list[Tensor] = field(default_factory=list)
     z: Tensor | None = None
     z_fused: Tensor | None = None
@@ -72,18 +74,19 @@ class EncoderTap:
         seen = _PASS.get()
         if seen is None:
             return None
-        z = trees.at(answer, self.place)
+        plain = z = trees.at(answer, self.place)
+        if seen.settle is not None:
+            z = seen.settle(plain)
         given = [value for value in inputs if isinstance(value, Tensor)]
-        others = [m for _, m in trees.maps(answer) if m is not z and all(m is not x for x in given)]
+        others = [m for _, m in trees.maps(answer) if m is not plain and all(m is not x for x in given)]
         seen.stages = [*others, z]
         seen.z = z
         if seen.until == "z":
             seen.leave()
-        if seen.fuse is None:
-            seen.z_fused = z
+        seen.z_fused = fused = z if seen.fuse is None else seen.fuse(z)
+        if fused is plain:
             return None
-        seen.z_fused = fused = seen.fuse(z)
-        return trees.replaced(answer, lambda value: fused if value is z else value)
+        return trees.replaced(answer, lambda value: fused if value is plain else value)
 
 
 class InputTap:
