@@ -93,7 +93,7 @@ class Model:
         pixels = self.images.pixels(image)
         logits = self._logits(self.images.tensor(pixels))
         size = (pixels.shape[0], pixels.shape[1])
-        with resized_as(network.resize):
+        with resized_as(self.network.resize):
             ids = most_likely(logits, size)[1][0].cpu().numpy()
             scores = upsample(logits, size).softmax(1)[0].cpu().numpy() if probabilities else None
         ids = ids.astype(np.min_scalar_type(len(self.classes) - 1))
