@@ -83,7 +83,7 @@ class Method(Declaration, nn.Module, ABC):
     balanced_init: ClassVar[bool] = False
     """new classifiers start as shares of the background"""
     needs: ClassVar[frozenset[str]] = frozenset({"outputs"})
-    """what the network must offer beside its logits: h, z, stages (maps of the encoder's stages), rows
+    """parts of a network that the method needs beside logits: h, z, stages (maps of the encoder's stages), rows
     (those of a single classifier), backbone (Segue's own), classifier (one that the method may replace)"""
 
     def __init__(self, config: Any, model: Network) -> None:

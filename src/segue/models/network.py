@@ -66,7 +66,7 @@ class Network(nn.Module, ABC):
     classifier: Any
     """a `Classifier`"""
     offers: frozenset[str] = frozenset({"outputs", "h", "z", "stages", "rows", "backbone", "classifier"})
-    """what methods may use (`Method.needs`): logits, maps of the head, the encoder and its stages, rows of a
+    """parts that methods may use (`Method.needs`): logits, maps of head, encoder and its stages, rows of a
     single classifier, a backbone of Segue's own, and a classifier that can be replaced"""
     resize: Resize = "bilinear"
     divisor: int = 1

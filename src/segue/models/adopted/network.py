@@ -228,9 +228,9 @@ class AdoptedNetwork(Network):
         """The module as its authors know it, with one plain classifier for all channels."""
         if self.fusion is not None or len(self.settled):
             raise UserError(
-                f"The network has a fusion layer at z; {self.config.backbone} has no place for it: save a model"
-                " folder, or extend with method.params.layer.projection=false method.params.layer.fusion=false"
-                " method.params.layer.attention=false."
+                f"The network has a fusion layer at z; {self.config.backbone} has no place for it: save a"
+                " model folder, or extend with method.params.layer.projection=false"
+                " method.params.layer.fusion=false method.params.layer.attention=false."
             )
         return self.plain_module()
 

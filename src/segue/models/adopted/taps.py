@@ -30,7 +30,7 @@ class Pass:
     until: str = "logits"
     """the pass ends when this is known: z, h or logits"""
     fuse: Callable[[Tensor], Tensor] | None = None
-    """from z to what takes its place"""
+    """function from z to the map that takes its place"""
     layers: int = 1
     """number of classifiers whose outputs are added up"""
     settle: Callable[[Tensor], Tensor] | None = None
