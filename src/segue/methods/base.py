@@ -83,8 +83,8 @@ class Method(Declaration, nn.Module, ABC):
     balanced_init: ClassVar[bool] = False
     """new classifiers start as shares of the background"""
     needs: ClassVar[frozenset[str]] = frozenset({"outputs"})
-    """parts of a network that the method needs beside logits: h, z, stages (maps of the encoder's stages), rows
-    (those of a single classifier), backbone (Segue's own), classifier (one that the method may replace)"""
+    """parts of a network that the method needs beside logits: h, z, stages (maps of the encoder's stages),
+    rows (those of a single classifier), backbone (Segue's own), classifier (one that may be replaced)"""
 
     def __init__(self, config: Any, model: Network) -> None:
         super().__init__()
