@@ -67,6 +67,9 @@ FULL = {
         "crop_on": "new",
         "crop_on_share": 0.25,
         "balance": "classes",
+        "views": 3,
+        "cache_frozen": True,
+        "cache_gb": 0.5,
         "norm": "batch",
         "precision": "bf16",
         "channels_last": False,
@@ -337,6 +340,7 @@ def test_keys_that_say_nothing_leave_older_hashes_alone():
     assert recipe_hash(recipe(train={"crop_on_share": 0.25})) == older, "a share of nothing"
     placed = [recipe_hash(recipe(train={"crop_on": "new", "crop_on_share": share})) for share in (0.5, 1.0)]
     balanced = recipe_hash(recipe(train={"balance": "classes"}))
+    assert recipe_hash(recipe(model={"pretrained": False})) == older, "random weights, said or not"
     assert len({older, balanced, *placed}) == 4
 
 

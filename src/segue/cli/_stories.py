@@ -20,6 +20,7 @@ COMMANDS = {
         "segue predict MODEL photos/ --out predicted": "masks, areas and overlays",
         "segue report RUN": "scores and pictures of a run as one page",
         "segue export RUN MODEL": "the trained model as a folder or a file",
+        "segue serve MODEL": "an API, and a page to drop images on",
     },
     STUDY: {
         "segue compare --on scenes --split 5-2 --methods mib,caf --seeds 3": "",

@@ -80,6 +80,7 @@ def command(
     from segue.deploy.extend import extend, run_folder_of
     from segue.deploy.load import load
     from segue.deploy.new_data import data_folder
+    from segue.plan.preflight import before_run
 
     limits, said = limits_of(words or [], max_drop)
     said += [] if epochs is None else [f"train.epochs_next={epochs}"]
@@ -89,7 +90,10 @@ def command(
         labelled_images(check, old)  # said before training, not after
     display = Display(quiet=quiet or as_json)
     options = {"sure": yes, "keep": keep}
-    grown = extend(model, data, out, names, method, said, None, resume, overwrite, device, display, **options)
+    grown = extend(
+        model, data, out, names, method, said, None, resume, overwrite, device, display, **options,
+        before=lambda recipe: before_run([recipe], device, display, old.network),
+    )  # fmt: skip
     verdict = examine(old, grown, out, data_folder(data, out), check, limits, display)
     if as_json:
         print_json(dataclasses.asdict(verdict))

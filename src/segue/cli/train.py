@@ -60,19 +60,26 @@ def command(
 ) -> None:
     """Train a model step by step, and test it after each step.
 
-    segue train caf --on voc --split 15-5 --mode overlapped data.root=FOLDER
+    segue train caf --on voc --split 15-5 data.root=FOLDER model.pretrained=true
+
+    Network and batch fit the machine unless preset=laptop, gpu or paper is said.
 
     Everything else is a setting: KEY=VALUE.
     'segue show METHOD --on DATASET --split SPLIT --explain' lists every key with meaning, range and default.
     """
-    config, folder = resolve_target(target, on, split, mode, seed, with_manifest(words, manifest))
-
     from segue.core.progress import Display
+
+    display, said = Display(quiet=quiet), with_manifest(words, manifest)
+    config, folder = resolve_target(target, on, split, mode, seed, said, device, display.say)
+
     from segue.engine.folder import default_folder
     from segue.engine.run import run  # torch: not before the recipe is known to be sound
+    from segue.plan.preflight import before_run
 
     folder = out or folder or default_folder(config)
-    record = run(config, folder, resume, overwrite, device, Display(quiet=quiet), start)
+    if not (resume and (folder / "recipe.yaml").is_file()):  # it was said when the run began
+        before_run([config], device, display)
+    record = run(config, folder, resume, overwrite, device, display, start)
     if record is not None:
         print_tables([record])
         if not quiet and _learned_nothing(record):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -21,14 +21,17 @@ from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.overrides import merge, parse_overrides
+from segue.core.presets import choose_preset
 from segue.core.progress import Display
 from segue.data.kept import kept_digest, open_kept
 from segue.deploy.folder_images import folder_images
+from segue.deploy.freezing import tell_freezing, with_freezing
 from segue.deploy.load import load, load_run
 from segue.deploy.model import Model
 from segue.deploy.new_data import ready_folder
 from segue.engine.checkpoint import tensor_digest
 from segue.engine.learned import Learned, check_fit
+from segue.engine.preset import KEY
 from segue.engine.recipe import complete
 from segue.engine.run import run
 from segue.models.adopted.network import AdoptedNetwork
@@ -53,13 +56,15 @@ def extend(
     display: Display | None = None,
     sure: bool = False,
     keep: str | Path | None = None,
+    before: Callable[[RunConfig], None] | None = None,
 ) -> Model:
     """Teach a model the classes of a folder that it does not know yet, and write the grown model to `out`.
 
     `data` is a folder of images and masks, or annotations of another tool (COCO, LabelMe, Cityscapes, masks),
     which are converted to `OUT-data`. Only the new classes need to be annotated. `new` narrows them; `sure`
     says that names which look like slips of known ones are meant. `keep` is a folder of a few labelled images
-    of old classes, which are shown again. The model that is extended stays as it is.
+    of old classes, which are shown again. `before` sees the recipe before anything is trained. The model that
+    is extended stays as it is.
 
     Examples:
         >>> import segue
@@ -74,14 +79,19 @@ def extend(
     folder = Path(run_folder) if run_folder is not None else run_folder_of(out)
     with ready_folder(data, out, folder, resume, overwrite, display) as images:
         classes = new_classes(loaded, images, new, sure, data)
-        config = recipe_of(loaded, images, classes, method, overrides, keep)
+        name = method or (loaded.history.method if loaded.history is not None else DEFAULT_METHOD)
+        words = with_freezing(loaded, name, overrides, device)
+        config = recipe_of(loaded, images, classes, name, words, keep, device)
         own = _is_own(loaded, config.method.name)
         kept = loaded.history.kept if loaded.history is not None and own else {}
         module = _own_module(loaded)
         learned = Learned(handed_over(loaded.network, own)[1], kept, source, module)
         if not own or any(word.startswith(("method.", "model.")) for word in overrides):
             check_fit(config, learned)
+        if before is not None:
+            before(config)
         run(config, folder, resume, overwrite, device, display, learned=learned)
+    tell_freezing(loaded, config, display)
     grown = load_run(folder, device=device, module=module)
     history = grown.history.after(loaded.history) if grown.history is not None else None
     grown = replace(grown, colours=_grown_colours(loaded, grown), history=history)
@@ -182,14 +192,21 @@ def recipe_of(
     method: str | None,
     overrides: Sequence[str],
     keep: str | Path | None = None,
+    device: str = "auto",
 ) -> RunConfig:
-    """The recipe of the step: that of the model's run, on new images."""
+    """The recipe of the step: that of the model's run, on new images.
+
+    Without such a run, and where a preset is named, batch, epochs and precision are those of a preset.
+    """
     history = model.history
     steps = history.steps if history is not None else _grown_steps(model)
-    stored: Mapping[str, Any] = history.recipe if history is not None else _plain_recipe(model)
+    said = parse_overrides(overrides)
+    preset = said.pop(KEY, None)
+    stored: dict[str, Any] = dict(history.recipe) if history is not None else {}
+    if preset is not None or history is None:
+        stored = merge(stored, _preset_values(model, preset, device))
     name = method or (history.method if history is not None else DEFAULT_METHOD)
     own = _is_own(model, name)
-    said = parse_overrides(overrides)
     scenario = {
         "dataset": "folder",
         "split": [list(step) for step in (*steps, tuple(new))],
@@ -202,7 +219,7 @@ def recipe_of(
     for key in ("void", "future"):
         if key in stored.get("scenario", {}):
             scenario[key] = stored["scenario"][key]
-    asked = {
+    asked: dict[str, Any] = {
         "scenario": scenario,
         "method": dict(stored["method"]) if own else {"name": name},
         "data": {"root": str(data)},
@@ -220,9 +237,12 @@ def _grown_steps(model: Model) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(islice(names, size)) for size in (first - 1, *rest))
 
 
-def _plain_recipe(model: Model) -> dict[str, Any]:
-    """For a model of which only the network is known: its own image size, all else as usual."""
-    return {"train": {} if model.images.size is None else {"crop": model.images.size}}
+def _preset_values(model: Model, name: str | None, device: str) -> dict[str, Any]:
+    """A preset without its network, which is the model's, as the size of its images is."""
+    chosen = choose_preset(name, device).values
+    values = {section: chosen[section] for section in ("optim", "train") if section in chosen}
+    size = {} if model.images.size is None else {"crop": model.images.size}
+    return merge(values, {"train": {"epochs_next": None, **size}})
 
 
 def _grown_colours(before: Model, after: Model) -> tuple[Any, ...]:

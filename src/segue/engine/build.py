@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from segue.core import plugins
-from segue.core.config import RunConfig
+from segue.core.config import ModelConfig, RunConfig
 from segue.core.errors import UserError
+from segue.core.machine import CLEARLY, free_memory
 from segue.core.manifest import from_manifest, read_manifest
 from segue.core.progress import Display
 from segue.core.scenario import Scenario, make_scenario
@@ -34,8 +35,38 @@ def open_sets(config: RunConfig) -> tuple[SegDataset, SegDataset]:
 
 def open_set(config: RunConfig, split: DataSplit) -> SegDataset:
     """The images of one split alone: those of the other may be gone."""
+    check_data_fits(config)
     kind: type[SegDataset] = plugins.find("dataset", config.scenario.dataset)
     return kind(config.data, split)
+
+
+def check_data_fits(config: RunConfig) -> None:
+    """Refuse a data set whose settings ask for more memory than there is."""
+    kind: type[SegDataset] = plugins.find("dataset", config.scenario.dataset)
+    need, free = kind.own_memory(config.data), free_memory()
+    if free is not None and need > CLEARLY * free:
+        raise UserError(
+            f"The data set {config.scenario.dataset} would need about {need / 2**30:,.0f} GiB of memory by"
+            f" itself, but {free / 2**30:.1f} GiB are free: lower the numbers of its section data."
+        )
+
+
+def check_weights(model: ModelConfig) -> None:
+    """A network that begins with random weights has to be meant, and none of it can be frozen."""
+    if model.backbone == "tiny" or model.weights or model.pretrained:  # there are no weights of tiny
+        return
+    if model.pretrained is None:
+        raise UserError(
+            f"Where do the weights of {model.backbone} come from? From a file: model.weights=FILE. From the"
+            " hub of timm, which downloads them: model.pretrained=true. From nothing, which needs many images"
+            " and epochs: model.pretrained=false."
+        )
+    if model.frozen_stages:
+        raise UserError(
+            f"model.frozen_stages={model.frozen_stages} would freeze a network that has learned nothing: name"
+            " its weights with model.weights=FILE, fetch them with model.pretrained=true, or set"
+            " model.frozen_stages=0."
+        )
 
 
 def build_method(
@@ -48,25 +79,21 @@ def build_method(
     """
     if config.train.compile and config.train.checkpointing:
         raise UserError("train.compile and train.checkpointing do not go together: choose one of them.")
-    model = config.model
-    pretrained = model.weights or model.pretrained or model.backbone == "tiny"  # there are no weights of it
-    if initial_weights and model.frozen_stages and not pretrained:
-        raise UserError(
-            f"model.frozen_stages={model.frozen_stages} would freeze a network that has learned nothing: name"
-            " its weights with model.weights=FILE, fetch them with model.pretrained=true, or set"
-            " model.frozen_stages=0."
-        )
+    if config.train.compile and config.train.cache_frozen:
+        raise UserError("train.compile and train.cache_frozen do not go together: choose one of them.")
     kind: type[Method] = plugins.find("method", config.method.name)
     seed_all(derive_seed(config.train.seed))
     structure = config.model if initial_weights else replace(config.model, weights=None, pretrained=False)
     network = build_network(structure, copy.deepcopy(module))
+    if initial_weights and config.model.network is None:
+        check_weights(config.model)  # a backbone that there is not was named first
     _check_crop(config, network)
     method = kind(config.method.params, network).to(device)
     method.new_start = config.method.start
     if config.method.start != "own" and not isinstance(method.model.classifier, GrowingClassifier):
         raise UserError(
             f"method.start={config.method.start} begins new classifiers like background, which the"
-            f" classifiers of {config.method.name} on {model.backbone} do not have: leave method.start out."
+            f" classifiers of {config.method.name} do not have: leave method.start out."
         )
     if config.train.channels_last:
         method = method.to(memory_format=torch.channels_last)

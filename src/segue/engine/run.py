@@ -30,6 +30,7 @@ from segue.engine.folder import (
     note_launch,
     open_folder,
 )
+from segue.engine.frozen_cache import with_frozen_maps
 from segue.engine.interrupt import interrupts
 from segue.engine.learned import Learned, begin_with
 from segue.engine.log import RunLog
@@ -272,6 +273,7 @@ def _iterate(session: Session, data: Data, step: Step, site: Site, log: RunLog |
     config, method = data.config, session.method
     replay = replay_memory(config.method.params)
     batches = data.train_batches(step.index, site.device, session.iteration, replay)
+    batches = with_frozen_maps(batches, method, config, site.display)
     watch = watcher(method, data, step, site) if config.eval.every else None
     with site.display.bar(step_title(data, step), len(batches.order), session.iteration) as bar:
         losses = train_step(

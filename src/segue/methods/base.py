@@ -23,6 +23,7 @@ from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import spatial_attention, upsample
 from segue.losses.resizing import resized_as
+from segue.models._speed.frozen import known_maps
 from segue.models.network import Network
 from segue.models.segmenter import Teacher
 
@@ -85,6 +86,10 @@ class Method(Declaration, nn.Module, ABC):
     needs: ClassVar[frozenset[str]] = frozenset({"outputs"})
     """parts of a network that the method needs beside logits: h, z, stages (maps of the encoder's stages),
     rows (those of a single classifier), backbone (Segue's own), classifier (one that may be replaced)"""
+    reads_stages: ClassVar[bool] = False
+    """uses `Output.stages`: without it, frozen stages but the last may be left out of that list"""
+    freezes_late: ClassVar[bool] = True
+    """works with frozen stages that earlier steps have trained"""
 
     def __init__(self, config: Any, model: Network) -> None:
         super().__init__()
@@ -119,7 +124,7 @@ class Method(Declaration, nn.Module, ABC):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The losses, so that a wrapper such as DistributedDataParallel can stand around the method."""
-        with resized_as(self.model.resize):
+        with known_maps(batch.images, batch.frozen), resized_as(self.model.resize):
             return self.losses(batch)
 
     def grow(self, step: Step) -> None:

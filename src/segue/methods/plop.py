@@ -51,6 +51,7 @@ class PLOP(Method):
     uses_teacher = True
     balanced_init = True
     needs = frozenset({"h", "stages"})
+    reads_stages = True
 
     def __init__(self, config: Config, model: Network) -> None:
         super().__init__(config, model)

@@ -61,6 +61,8 @@ class RCIL(Method):
     uses_teacher = True
     needs = frozenset({"h", "stages", "backbone"})
     balanced_init = True
+    reads_stages = True
+    freezes_late = False
 
     @classmethod
     def start(cls, config: Config) -> Start:

@@ -18,6 +18,7 @@ from segue.core.errors import UserError
 from segue.models._speed.checkpointing import checkpoint_blocks, keep_all
 from segue.models._speed.compiling import compile_part
 from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
+from segue.models._speed.frozen import FrozenPart, maps_of
 from segue.models.backbone import build_backbone
 from segue.models.classifier import CLASSIFIERS, Classifier, GrowingClassifier
 from segue.models.head import HEADS, DeepLabHead
@@ -89,8 +90,24 @@ class Segmenter(Network):
         return self.backbone.channels[-1]
 
     def encode(self, images_B3HW: Tensor) -> list[Tensor]:
-        *stages, z_BChw = self.backbone((images_B3HW.float() - self.mean) / self.std)
+        """The backbone's stages; it begins after the frozen ones where their outputs are known."""
+        if maps := maps_of(images_B3HW):
+            *stages, z_BChw = self._frozen_part.begin_after(self.backbone, maps)
+        else:
+            *stages, z_BChw = self.backbone(self._normalised(images_B3HW))
         return [*stages, self.through_settled(z_BChw)]
+
+    def _normalised(self, images_B3HW: Tensor) -> Tensor:
+        return (images_B3HW.float() - self.mean) / self.std
+
+    def frozen_maps(self, images_B3HW: Tensor, every: bool = False) -> tuple[Tensor, ...]:
+        """The output of the last frozen stage, or of every one, without gradient."""
+        return self._frozen_part.maps(self.backbone, self._normalised(images_B3HW), every)
+
+    @property
+    def begins_after_frozen(self) -> bool:
+        """Whether the backbone can do without its frozen stages where their outputs are known."""
+        return self._frozen_part.fits(self.backbone)
 
     def forward(self, images_B3HW: Tensor, old_z_BChw: Tensor | None = None) -> Output:
         stages = self.encode(images_B3HW)
@@ -122,6 +139,7 @@ class Segmenter(Network):
 
     def freeze_stages(self, count: int) -> None:
         """Freeze the backbone up to and including its first `count` stages."""
+        self._frozen_part = FrozenPart(self.backbone, count)
         for module in self.backbone.first_stages(count):
             self.freeze(module)
 
