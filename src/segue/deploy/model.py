@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from segue.core.classes import Colour
+from segue.core.errors import UserError
 from segue.core.palette import BACKGROUND, distinct_colours
 from segue.deploy.export.endings import GRAPHS, WEIGHTS, ending_of
+from segue.deploy.families import save_native
 from segue.deploy.history import History
 from segue.deploy.model_file import Header, save_model
 from segue.deploy.model_folder import save_folder
@@ -25,8 +27,10 @@ from segue.deploy.prepare import ImageLike, Preparation
 from segue.engine.checkpoint import tensor_digest
 from segue.losses import upsample
 from segue.losses.pseudo import most_likely
+from segue.losses.resizing import resized_as
+from segue.models.adopted.network import AdoptedNetwork
 from segue.models.classifier import close_background
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 if TYPE_CHECKING:
     from segue.deploy.export.module import InputKind
@@ -51,7 +55,7 @@ class Model:
         >>> model.save("model.safetensors")
     """
 
-    network: Segmenter = field(repr=False)
+    network: Network = field(repr=False)
     classes: tuple[str, ...]
     """names of the channels, background first"""
     images: Preparation = field(default_factory=Preparation)
@@ -91,8 +95,9 @@ class Model:
         pixels = self.images.pixels(image)
         logits = self._logits(self.images.tensor(pixels))
         size = (pixels.shape[0], pixels.shape[1])
-        ids = most_likely(logits, size)[1][0].cpu().numpy()
-        scores = upsample(logits, size).softmax(1)[0].cpu().numpy() if probabilities else None
+        with resized_as(self.network.resize):
+            ids = most_likely(logits, size)[1][0].cpu().numpy()
+            scores = upsample(logits, size).softmax(1)[0].cpu().numpy() if probabilities else None
         ids = ids.astype(np.min_scalar_type(len(self.classes) - 1))
         return Prediction(ids, self.classes, self.colours, pixels, scores)
 
@@ -102,7 +107,8 @@ class Model:
         logits = self._logits(torch.cat([self.images.tensor(pixels) for pixels in images]))
         found = []
         for place, pixels in enumerate(images):
-            sure, ids = most_likely(logits[place : place + 1], (pixels.shape[0], pixels.shape[1]))
+            with resized_as(self.network.resize):
+                sure, ids = most_likely(logits[place : place + 1], (pixels.shape[0], pixels.shape[1]))
             kind = np.min_scalar_type(len(self.classes) - 1)
             found.append(Answer(ids[0].cpu().numpy().astype(kind), sure[0].float().cpu().numpy()))
         return found
@@ -111,7 +117,8 @@ class Model:
     def probabilities(self, images_BHW3: np.ndarray) -> np.ndarray:
         """Softmax over the classes, B x classes x height x width, of images seen at the size they have."""
         logits = self._logits(torch.from_numpy(np.ascontiguousarray(images_BHW3.transpose(0, 3, 1, 2))))
-        return upsample(logits, images_BHW3.shape[1:3]).softmax(1).float().cpu().numpy()
+        logits = upsample(logits, images_BHW3.shape[1:3], self.network.resize)
+        return logits.softmax(1).float().cpu().numpy()
 
     def _logits(self, images_B3HW: Tensor) -> Tensor:
         """What the network says, at its own stride: all ways to predict go through here."""
@@ -139,6 +146,23 @@ class Model:
             save_model(self.network, self.classes, path, self.images, self.colours, self.closed)
             return
         save_folder(Path(path), self.network, self.header, self.history)
+
+    def save_native(self, folder: str | Path) -> None:
+        """Write an adopted model as its own library does, so that code of that library loads it.
+
+        Hugging Face and smp: what `from_pretrained` reads. torchvision: weights.safetensors, the builder's
+        name and the names of the channels.
+
+        Examples:
+            >>> import segue
+            >>> segue.load("runs/first").save_native("again")
+            Traceback (most recent call last):
+            ...
+            segue.core.errors.UserError: Only adopted models have a library of their own: save("again").
+        """
+        if not isinstance(self.network, AdoptedNetwork):
+            raise UserError(f'Only adopted models have a library of their own: save("{folder}").')
+        save_native(self.network, self.classes, Path(folder))
 
     def export(
         self,

@@ -32,6 +32,7 @@ class ILT(Method):
     start = staticmethod(plain_start)
     benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"feature_weight": 1.0}}}),)
     uses_teacher = True
+    needs = frozenset({"z"})
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         out = self.model(batch.images)

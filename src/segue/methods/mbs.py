@@ -31,7 +31,7 @@ from segue.losses.guided import (
 )
 from segue.losses.pixel import IGNORE
 from segue.methods.base import Method
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class MBS(Method):
         ),
     )  # fmt: skip
     uses_teacher = True
+    needs = frozenset({"h", "rows"})
 
     def grow(self, step: Step) -> None:
         super().grow(step)
@@ -99,7 +100,7 @@ class MBS(Method):
         }
 
 
-def rows_of(model: Segmenter) -> Tensor:
+def rows_of(model: Network) -> Tensor:
     """The classifiers' weights, one row per channel."""
     return wide(torch.cat([part.weight.flatten(1) for part in model.classifier.parts]))
 
