@@ -193,6 +193,14 @@ def test_train_is_quiet_if_told_so(segue, tmp_path):
     out = tmp_path / "run"
     code, text, err = segue("train", "finetune", *TINY, "--out", out, "--quiet")
     assert (code, err) == (0, "") and "finetune" in text and text.endswith(f"Run folder: {out}\n")
+    assert "IoU at the end" not in text
+
+
+def test_train_tells_the_score_of_each_class(segue, tmp_path):
+    code, text, _ = segue("train", "finetune", *TINY, "--out", tmp_path / "run")
+    (line,) = [line for line in text.splitlines() if line.startswith("IoU at the end: ")]
+    classes = read_run(tmp_path / "run").steps[-1].classes
+    assert code == 0 and [part.split()[0] for part in line.split(": ")[1].split(", ")] == list(classes)
     code, _, err = segue("train", "finetune", *TINY, "--out", out, "--overwrite")
     assert code == 0 and err.splitlines()[-1].startswith(f"Next: segue report {out}")
 
