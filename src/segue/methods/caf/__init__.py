@@ -44,7 +44,9 @@ TEACHER_Z = {"raw": "z", "fused": "z_fused"}
 
 class CAF(Method):
     Config = Config
-    about = About("Continual Attentive Fusion", "Yang et al., IEEE TMM", 2022, keeps="teacher")
+    about = About(
+        "Continual Attentive Fusion", "Yang et al., IEEE TMM", 2022, published="45.3*", keeps="teacher"
+    )
     benchmark_values = (
         BenchmarkValues("ade20k", None, {"optim": {"lr_next": 0.01}}),
         # a small network that is trained from nothing needs room to learn
