@@ -45,7 +45,10 @@ def command(
     method: Annotated[
         str | None,
         typer.Option(
-            "--method", metavar="METHOD", help="By default the model's own, or else caf.", autocompletion=method_names
+            "--method",
+            metavar="METHOD",
+            help="By default the model's own, or else caf.",
+            autocompletion=method_names,
         ),
     ] = None,
     epochs: Annotated[
