@@ -16,22 +16,24 @@ from segue.core.errors import UserError
 
 def command(
     what: Annotated[
-        Literal["losses", "step", "caf", "methods", "data", "plan", "serve", "page"],
+        Literal["losses", "step", "caf", "methods", "data", "plan", "export", "serve", "page"],
         typer.Argument(
             metavar="WHAT",
             help="losses: pixel losses against the plain way. step: an iteration against the bare network."
             " caf: CAF against MiB and the plain network. methods: all against fine-tuning. data: reading"
-            " against PIL and Python. plan: planned memory against measured. serve: a server under load"
-            " against a plain one. page: docs/performance.md from stored figures.",
+            " against PIL and Python. plan: planned memory against measured. export: ONNX against torch."
+            " serve: a server under load against a plain one. page: docs/performance.md from stored figures.",
         ),
     ],
     words: Words = None,
     case: Annotated[
-        str | None, typer.Option("--case", help="caf, step: resnet101 or small; both if not given.")
+        str | None, typer.Option("--case", help="caf, step, export: resnet101 or small; both if not given.")
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar="NAMES", help="methods: those to measure, such as mib,caf."),
+        typer.Option(
+            "--methods", metavar="NAMES", help="methods, export: those to measure, such as mib,caf."
+        ),
     ] = None,
     images: Annotated[
         int | None, typer.Option("--images", min=1, help="data: files of the class index; 4,000.")
@@ -129,6 +131,13 @@ def _bench_plan(asked: Asked) -> None:
     bench_plan(asked.rounds, asked.device, asked.save)
 
 
+def _bench_export(asked: Asked) -> None:
+    from benchmarks.export import bench_export
+
+    names = [name.strip() for name in (asked.methods or "all").split(",")]
+    bench_export(names, _networks(asked.case), asked.rounds, asked.save)
+
+
 def _bench_serve(asked: Asked) -> None:
     from benchmarks.serve import bench_serve
 
@@ -150,6 +159,7 @@ BENCHES = {
     "methods": Bench(_bench_methods, {"--methods", "--save", "--rounds"}, 15),
     "data": Bench(_bench_data, {"--images", "--save", "--rounds"}, 3),
     "plan": Bench(_bench_plan, {"--save", "--rounds"}, 3),
+    "export": Bench(_bench_export, {"--case", "--methods", "--save", "--rounds"}, 5),
     "serve": Bench(_bench_serve, {"--save", "--rounds", "--seconds"}, 3),
     "page": Bench(_bench_page, {"--save"}),
 }

@@ -1,4 +1,4 @@
-"""Model folders of strangers, signed as they should be: what is wrong in them is said before anything is made."""
+"""Model folders of strangers, signed as they should be: what is wrong in them is said at once."""
 
 from __future__ import annotations
 
@@ -62,8 +62,10 @@ def test_a_file_that_cannot_be_read_is_said_once(own: Path):
 
 @pytest.mark.parametrize(
     "names",
-    [("cat", "cat"), ("background", "cat"), ("", "cat"), (" ", "cat"), ("\x1b[31m", "cat"), ("a\nb", "cat")]
-    + [("\ud800", "cat"), ("x" * 10_000, "cat")],
+    [
+        *(("cat", "cat"), ("background", "cat"), ("", "cat"), (" ", "cat"), ("\x1b[31m", "cat")),
+        *(("a\nb", "cat"), ("\ud800", "cat"), ("x" * 10_000, "cat")),
+    ],
 )
 def test_names_that_no_table_can_hold(own: Path, names: tuple[str, str]):
     def rename(section: dict[str, Any]) -> None:

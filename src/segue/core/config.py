@@ -81,6 +81,8 @@ class ModelConfig:
     """weights from timm's hub: true, or false for random ones; null until one of them is said"""
     frozen_stages: Annotated[int, Field(ge=0)] = 0
     """number of first stages of the backbone that are never trained"""
+    network: dict[str, Any] | None = None
+    """description of an adopted network, in place of backbone and head"""
     settled: tuple[dict[str, Any], ...] = ()
     """specs of fusion layers that earlier methods left at the end of the encoder: fixed parts of it"""
 
@@ -318,6 +320,8 @@ def decisive(config: RunConfig) -> dict[str, Any]:
     if config.train.crop_on == "none":
         for key in ("crop_on", "crop_on_share"):
             del content["train"][key]
+    if config.model.network is None:
+        del content["model"]["network"]
     if config.train.balance == "none":
         del content["train"]["balance"]
     for key in ("views", "cache_frozen"):

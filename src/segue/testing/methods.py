@@ -204,6 +204,7 @@ def _losses_of_steps(bench: Bench, known: bool) -> dict[str, float]:
         bench.train(session, step, range(2))  # at first the teacher's maps are the student's
         batch = bench.batch(step, 2)
         if known:
+            assert isinstance(method.model, Segmenter)
             batch = replace(batch, frozen=method.model.frozen_maps(batch.images, method.reads_stages))
         losses = method(batch)
         found |= {f"{name} of step {step.index}": value.item() for name, value in losses.items()}
