@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the same names are in _HOMES
     from segue.core.scenario import Scenario, Step, make_scenario
     from segue.data.batches import Batch
     from segue.data.datasets.base import Sample, SegDataset
+    from segue.data.steps import open_dataset, step_data
     from segue.deploy.extend import extend
     from segue.deploy.load import load
     from segue.deploy.model import Model
@@ -53,9 +54,11 @@ __all__ = [
     "extend",
     "load",
     "make_scenario",
+    "open_dataset",
     "read_run",
     "resolve",
     "run",
+    "step_data",
 ]
 
 _HOMES = {
@@ -74,9 +77,11 @@ _HOMES = {
     "extend": "segue.deploy.extend",
     "load": "segue.deploy.load",
     "make_scenario": "segue.core.scenario",
+    "open_dataset": "segue.data.steps",
     "read_run": "segue.core.records",
     "resolve": "segue.engine.recipe",
     "run": "segue.engine.run",
+    "step_data": "segue.data.steps",
 }
 
 

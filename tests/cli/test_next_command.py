@@ -52,7 +52,7 @@ def test_every_verb_says_what_to_type_next(verb):
 
 
 def understood(error: str) -> list[str]:
-    """The words of the last line, which is a command that can be typed: verb, options and arguments are right."""
+    """The words of the last line, a command that can be typed: verb, options and arguments are right."""
     line = error.splitlines()[-1]
     assert line.startswith("Next: segue "), error
     words = shlex.split(line.removeprefix("Next: segue "), comments=True)
