@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # for type checkers and editors; the same names are in _HOMES
     from segue.data.batches import Batch
     from segue.data.datasets.base import Sample, SegDataset
     from segue.data.steps import open_dataset, step_data
+    from segue.deploy.adopt import adopt
+    from segue.deploy.examine import examine
     from segue.deploy.extend import extend
     from segue.deploy.load import load
     from segue.deploy.model import Model
@@ -51,6 +53,8 @@ __all__ = [
     "Step",
     "UserError",
     "__version__",
+    "adopt",
+    "examine",
     "extend",
     "load",
     "make_scenario",
@@ -74,6 +78,8 @@ _HOMES = {
     "Segmenter": "segue.models.segmenter",
     "Step": "segue.core.scenario",
     "UserError": "segue.core.errors",
+    "adopt": "segue.deploy.adopt",
+    "examine": "segue.deploy.examine",
     "extend": "segue.deploy.extend",
     "load": "segue.deploy.load",
     "make_scenario": "segue.core.scenario",

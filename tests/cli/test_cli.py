@@ -27,6 +27,7 @@ VERBS = (
     "export",
     "extend",
     "predict",
+    "serve",
     "report",
     "demo",
     "ablate",

@@ -22,7 +22,10 @@ from segue.engine.folder import default_folder
 from segue.engine.recipe import resolve
 
 TINY = ("--on", "scenes", "--split", "2-1", *SHORT)
-SILENT = {"help": "its text is full of commands"}
+SILENT = {
+    "help": "its text is full of commands",
+    "serve": "a request comes next, with curl, and it says which",
+}
 """verbs without a next command, with the reason"""
 
 

@@ -22,9 +22,9 @@ def test_extending_is_the_step_of_the_scenario_bit_for_bit(everything: Path, tmp
     shutil.rmtree(first)  # no run, no images: the folder alone
     for step, (letter, name) in enumerate((("b", "bird"), ("c", "fish")), start=1):
         data = only(tmp_path / name, letter, name)
-        segue.extend(
-            tmp_path / f"model-{step - 1}", data, tmp_path / f"model-{step}", display=QUIET, device="cpu"
-        )
+        models = (tmp_path / f"model-{number}" for number in (step - 1, step))
+        words = ["model.frozen_stages=0"]  # as in the scenario
+        segue.extend(next(models), data, next(models), overrides=words, display=QUIET, device="cpu")
         shutil.rmtree(data)
         ours, theirs = state(tmp_path / f"model-{step}-run", step), state(rehearsed, step)
         assert ours.keys() == theirs.keys()

@@ -81,6 +81,8 @@ class ModelConfig:
     """weights from timm's hub: true, or false for random ones; null until one of them is said"""
     frozen_stages: Annotated[int, Field(ge=0)] = 0
     """number of first stages of the backbone that are never trained"""
+    network: dict[str, Any] | None = None
+    """description of an adopted network, in place of backbone and head"""
     settled: tuple[dict[str, Any], ...] = ()
     """specs of fusion layers that earlier methods left at the end of the encoder: fixed parts of it"""
 
@@ -151,6 +153,12 @@ class TrainConfig:
     """fraction of the crops that are placed on the target of crop_on"""
     balance: Literal["none", "classes"] = "none"
     """weights of pixels in every cross-entropy: equal, or by how seldom their class is in the micro-batch"""
+    views: Annotated[int, Field(ge=0)] = 0
+    """number of fixed crops and flips of each image; 0: new ones in every epoch"""
+    cache_frozen: bool = False
+    """outputs of the frozen stages computed once for student and teacher and, with `views`, once per view"""
+    cache_gb: NonNegative = 1.0
+    """gigabytes of memory for outputs of frozen stages; what does not fit is computed again"""
     norm: Literal["frozen", "batch"] = "frozen"
     """batch norm in incremental steps: running statistics, or those of the batch"""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -312,8 +320,14 @@ def decisive(config: RunConfig) -> dict[str, Any]:
     if config.train.crop_on == "none":
         for key in ("crop_on", "crop_on_share"):
             del content["train"][key]
+    if config.model.network is None:
+        del content["model"]["network"]
     if config.train.balance == "none":
         del content["train"]["balance"]
+    for key in ("views", "cache_frozen"):
+        if not content["train"][key]:
+            del content["train"][key]
+    del content["train"]["cache_gb"]  # of time alone
     if not config.eval.closed:
         del content["eval"]["background"]
     if config.method.fuse == "none":

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
@@ -25,6 +25,7 @@ from segue.core.presets import choose_preset
 from segue.core.progress import Display
 from segue.data.kept import kept_digest, open_kept
 from segue.deploy.folder_images import folder_images
+from segue.deploy.freezing import tell_freezing, with_freezing
 from segue.deploy.load import load, load_run
 from segue.deploy.model import Model
 from segue.deploy.new_data import ready_folder
@@ -33,7 +34,8 @@ from segue.engine.learned import Learned, check_fit
 from segue.engine.preset import KEY
 from segue.engine.recipe import complete
 from segue.engine.run import run
-from segue.models.segmenter import Segmenter
+from segue.models.adopted.network import AdoptedNetwork
+from segue.models.network import Network
 
 DEFAULT_METHOD = "caf"
 ALIKE = 0.8
@@ -77,20 +79,32 @@ def extend(
     folder = Path(run_folder) if run_folder is not None else run_folder_of(out)
     with ready_folder(data, out, folder, resume, overwrite, display) as images:
         classes = new_classes(loaded, images, new, sure, data)
-        config = recipe_of(loaded, images, classes, method, overrides, keep, device)
+        name = method or (loaded.history.method if loaded.history is not None else DEFAULT_METHOD)
+        words = with_freezing(loaded, name, overrides, device)
+        config = recipe_of(loaded, images, classes, name, words, keep, device)
         own = _is_own(loaded, config.method.name)
         kept = loaded.history.kept if loaded.history is not None and own else {}
-        learned = Learned(handed_over(loaded.network, own)[1], kept, source)
+        module = _own_module(loaded)
+        learned = Learned(handed_over(loaded.network, own)[1], kept, source, module)
         if not own or any(word.startswith(("method.", "model.")) for word in overrides):
             check_fit(config, learned)
         if before is not None:
             before(config)
         run(config, folder, resume, overwrite, device, display, learned=learned)
-    grown = load_run(folder, device=device)
+    tell_freezing(loaded, config, display)
+    grown = load_run(folder, device=device, module=module)
     history = grown.history.after(loaded.history) if grown.history is not None else None
     grown = replace(grown, colours=_grown_colours(loaded, grown), history=history)
     _save_whole(grown, out)
     return grown
+
+
+def _own_module(model: Model) -> nn.Module | None:
+    """The module that a network was adopted from, if it is the user's own: no recipe can build it."""
+    network = model.network
+    if isinstance(network, AdoptedNetwork) and network.adoption.source["kind"] == "module":
+        return network.plain_module()
+    return None
 
 
 def _check_out(out: Path, model: Model | str | Path, again: bool) -> None:
@@ -112,7 +126,7 @@ def _save_whole(model: Model, out: Path) -> None:
         raise
 
 
-def handed_over(network: Segmenter, own: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def handed_over(network: Network, own: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The settings and the weights with which a method goes on, whose `own` network it is or not.
 
     A fusion layer of another method becomes a fixed part of the encoder: predictions stay as they were.

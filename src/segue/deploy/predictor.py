@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from segue.core.classes import Colour
+from segue.deploy.export.endings import ONNX
 from segue.deploy.prepare import Preparation
 
 STRIP_NUMBERS = 2**24
@@ -57,7 +58,11 @@ class Predictor(Protocol):
 
 
 def open_predictor(path: str | Path, device: str = "auto") -> Predictor:
-    """The model of a model folder, a model file or a run."""
+    """The model of a model folder, a model file, a run, or an ONNX file of `segue export`."""
+    if Path(path).suffix.lower() == ONNX:
+        from segue.deploy.onnx_model import load_onnx  # it imports this file
+
+        return load_onnx(path, device)
     from segue.deploy.load import load  # torch takes seconds
 
     return load(path, device)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Container
 from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import nn
 
 from segue.core import plugins
 from segue.core.config import ModelConfig, RunConfig
@@ -19,8 +21,9 @@ from segue.data.datasets.base import DataSplit, SegDataset
 from segue.data.index import class_index
 from segue.engine.runtime import derive_seed, seed_all
 from segue.methods.base import Method
+from segue.models.build import build_network
 from segue.models.classifier import GrowingClassifier
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 DOCTOR = "segue data check --skip-bad FILE"
 
@@ -66,19 +69,25 @@ def check_weights(model: ModelConfig) -> None:
         )
 
 
-def build_method(config: RunConfig, device: torch.device, initial_weights: bool = True) -> Method:
+def build_method(
+    config: RunConfig, device: torch.device, initial_weights: bool = True, module: nn.Module | None = None
+) -> Method:
     """The method with its model, not grown yet; the same weights for the same seed.
 
     Without `initial_weights` no pretrained ones are read: those of a checkpoint will take their place.
+    `module` is the user's own, for a network that no recipe can build; it is copied.
     """
     if config.train.compile and config.train.checkpointing:
         raise UserError("train.compile and train.checkpointing do not go together: choose one of them.")
+    if config.train.compile and config.train.cache_frozen:
+        raise UserError("train.compile and train.cache_frozen do not go together: choose one of them.")
     kind: type[Method] = plugins.find("method", config.method.name)
     seed_all(derive_seed(config.train.seed))
     structure = config.model if initial_weights else replace(config.model, weights=None, pretrained=False)
-    network = Segmenter(structure)
-    if initial_weights:
+    network = build_network(structure, copy.deepcopy(module))
+    if initial_weights and config.model.network is None:
         check_weights(config.model)  # a backbone that there is not was named first
+    _check_crop(config, network)
     method = kind(config.method.params, network).to(device)
     method.new_start = config.method.start
     if config.method.start != "own" and not isinstance(method.model.classifier, GrowingClassifier):
@@ -93,6 +102,15 @@ def build_method(config: RunConfig, device: torch.device, initial_weights: bool 
     if config.train.compile:
         method.model.compile()
     return method
+
+
+def _check_crop(config: RunConfig, network: Network) -> None:
+    """Crops that would be padded teach the network about padding, and shift its maps against the labels."""
+    if left := config.train.crop % network.divisor:
+        raise UserError(
+            f"train.crop={config.train.crop}: {config.model.backbone} takes multiples of {network.divisor}"
+            f" pixels; set train.crop={max(config.train.crop - left, network.divisor)}."
+        )
 
 
 def build_scenario(

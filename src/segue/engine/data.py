@@ -19,6 +19,7 @@ from segue.data.batches import (
     Batch,
     Batches,
     FixedOrder,
+    FixedViews,
     MixedOrder,
     RankSlice,
     ShuffledOrder,
@@ -96,12 +97,15 @@ class Data(EvalData):
         train, images = self.config.train, len(self.train_images[step_index])
         epochs, seed = train.epochs_of(step_index), (train.seed, step_index)
         exemplars = self.exemplars(step_index, replay.size) if replay is not None else ()
+        order: ShuffledOrder | MixedOrder | FixedViews
         data = self._train_data(step_index, exemplars, self.kept)
         if shown_again := len(data) - images:
             share = replay.share if replay is not None else self.config.scenario.keep_share
             order = MixedOrder(images, shown_again, train.batch_size, share, epochs, seed)
         else:
             order = ShuffledOrder(images, train.batch_size, epochs, seed)
+        if train.views:
+            order = FixedViews(order, train.views, seed)
         return Batches(data, order, device, train.workers, start, self.rank_slice, train.accumulate)
 
     def exemplars(self, step_index: int, size: int) -> tuple[Exemplar, ...]:

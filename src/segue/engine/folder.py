@@ -34,6 +34,7 @@ MAY_CHANGE = frozenset(
             "train.workers",
             "train.save_seconds",
             "train.checkpointing",
+            "train.cache_gb",
             "train.track",
         ),
         *("eval.samples", "eval.every"),

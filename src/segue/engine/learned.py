@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
@@ -19,7 +19,7 @@ from segue.core.scenario import Step
 from segue.engine.build import build_method
 from segue.engine.checkpoint import load_strictly
 from segue.methods.base import Method
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 MODEL = "model."
 """prefix of the network in the state of a method"""
@@ -35,9 +35,11 @@ class Learned:
     """rest of the method's state; empty: nothing was kept, or it is another method's"""
     source: str
     """place of the model, for messages"""
+    module: nn.Module | None = None
+    """the user's own module that the network was adopted from, if no recipe can build it"""
 
 
-def kept_state(method: Method, network: Segmenter) -> dict[str, Tensor]:
+def kept_state(method: Method, network: Network) -> dict[str, Tensor]:
     """What of a method's state the network that predicts does not hold."""
     known = network.state_dict()
     return {
@@ -68,7 +70,7 @@ def begin_with(method: Method, learned: Learned) -> tuple[str, ...]:
 
 def check_fit(config: RunConfig, learned: Learned) -> None:
     """Refuse a model that the recipe's method cannot go on with, before anything is written."""
-    method = build_method(config, torch.device("cpu"), initial_weights=False)
+    method = build_method(config, torch.device("cpu"), initial_weights=False, module=learned.module)
     sizes = [len(group) for group in config.scenario.split[: config.scenario.learned]]
     ids = [tuple(range(1 + sum(sizes[:k]), 1 + sum(sizes[: k + 1]))) for k in range(len(sizes))]
     for k, new in enumerate(ids):

@@ -50,6 +50,10 @@ class GrowingClassifier(nn.Module):
         )
         return F.conv2d(h_BFhw, weight_KF11, bias_K)
 
+    def at_places(self, h_MF: Tensor) -> Tensor:
+        """Logits (M x K) of single places, as if their surroundings were the same."""
+        return self(h_MF[:, :, None, None])[:, :, 0, 0]
+
 
 class SigmoidClassifier(nn.Module):
     """A score for each class against all else, no background: its channel is the constant 0.

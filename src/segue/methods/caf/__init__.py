@@ -37,14 +37,16 @@ from segue.methods._stores.gaussians import Gaussians
 from segue.methods.base import Method, StepContext
 from segue.methods.caf.config import PUBLISHED, VARIANTS, Config
 from segue.models.caf import CafLayer, Excitation
-from segue.models.segmenter import Output, Segmenter
+from segue.models.network import Network, Output
 
 TEACHER_Z = {"raw": "z", "fused": "z_fused"}
 
 
 class CAF(Method):
     Config = Config
-    about = About("Continual Attentive Fusion", "Yang et al., IEEE TMM", 2022, keeps="teacher")
+    about = About(
+        "Continual Attentive Fusion", "Yang et al., IEEE TMM", 2022, published="45.3*", keeps="teacher"
+    )
     benchmark_values = (
         BenchmarkValues("ade20k", None, {"optim": {"lr_next": 0.01}}),
         # a small network that is trained from nothing needs room to learn
@@ -53,14 +55,15 @@ class CAF(Method):
     variants = VARIANTS
     uses_teacher = True
     balanced_init = True
+    needs = frozenset({"h", "z"})
 
     @classmethod
     def start(cls, config: Config) -> Start:
         return Start({"layer": asdict(config.layer)} if config.layered_start else {})
 
-    def __init__(self, config: Config, model: Segmenter) -> None:
+    def __init__(self, config: Config, model: Network) -> None:
         super().__init__(config, model)
-        widths = {"z": model.backbone.channels[-1], "h": model.classifier.in_channels}
+        widths = {"z": model.z_channels, "h": model.h_channels}
         if config.layered_start:
             model.fusion = CafLayer(widths["z"], config.layer)
         self.memory: Store | None = None
@@ -80,7 +83,7 @@ class CAF(Method):
     def grow(self, step: Step) -> None:
         super().grow(step)
         if self.config.layer.enabled and step.index == self.config.layer_since == 1:
-            layer = CafLayer(self.model.backbone.channels[-1], self.config.layer)
+            layer = CafLayer(self.model.z_channels, self.config.layer)
             self.model.fusion = layer.to(self.model.mean.device)
         if self.memory is not None:
             self.memory.grow(step)
@@ -164,8 +167,10 @@ class CAF(Method):
         encode = functools.lru_cache(maxsize=1)(lambda images: self.model.encode(images)[-1])
 
         def predictor(fused: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-            refine, classify = self.model.refiner, self.model.classifier
-            return lambda images: upsample(classify(refine(fused(images))), images.shape[-2:])
+            model = self.model
+            return lambda images: upsample(
+                model.classified(model.refine(fused(images), images), images), images.shape[-2:], model.resize
+            )
 
         found = {"skip": predictor(lambda images: self.model.fuse(encode(images)))}
         if self.teacher is not None and self.config.layer.fusion:
@@ -176,7 +181,7 @@ class CAF(Method):
             )
         return found
 
-    def deployed(self) -> Segmenter:
+    def deployed(self) -> Network:
         """The model of `skip`: no old branch, no fusion."""
         model = super().deployed()
         model.fusion = model.fusion and model.fusion.without_old()
