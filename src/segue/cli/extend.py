@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from segue.core.verdict import Verdict
 
 STORY, PLACE = USE, 8
+PASSED_OVER = (
+    "{0} of {1} images in {2} give scores: those that a hash of their names holds out, as in training."
+    " If none of them has trained the model, list all in {2}/val.txt."
+)
 
 
 def command(
@@ -41,7 +45,10 @@ def command(
     method: Annotated[
         str | None,
         typer.Option(
-            "--method", metavar="METHOD", help="The model's own, or caf.", autocompletion=method_names
+            "--method",
+            metavar="METHOD",
+            help="By default the model's own, or else caf.",
+            autocompletion=method_names,
         ),
     ] = None,
     epochs: Annotated[
@@ -57,7 +64,7 @@ def command(
     ] = None,
     max_drop: Annotated[
         float | None,
-        typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes: 2."),
+        typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes (2)."),
     ] = None,
     resume: Annotated[bool, flag("--resume", help="Go on where the same command stopped.")] = False,
     overwrite: Annotated[bool, flag("--overwrite", help="Delete an earlier run of this extension.")] = False,
@@ -76,7 +83,7 @@ def command(
     """
     from segue.core.progress import Display
     from segue.core.verdict import limits_of
-    from segue.deploy.examine import VERDICT_PAGE, examine, labelled_images
+    from segue.deploy.examine import VERDICT_PAGE, examine, labelled_images, passed_over
     from segue.deploy.extend import extend, run_folder_of
     from segue.deploy.load import load
     from segue.deploy.new_data import data_folder
@@ -85,10 +92,12 @@ def command(
     limits, said = limits_of(words or [], max_drop)
     said += [] if epochs is None else [f"train.epochs_next={epochs}"]
     names = [name.strip() for name in new.split(",")] if new else []
+    display = Display(quiet=quiet or as_json)
     old = load(model, device)
     if check is not None:
-        labelled_images(check, old)  # said before training, not after
-    display = Display(quiet=quiet or as_json)
+        images = labelled_images(check, old)  # said before training, not after
+        if others := passed_over(check, images):
+            display.say(PASSED_OVER.format(len(images), len(images) + others, check))
     options = {"sure": yes, "keep": keep}
     grown = extend(
         model, data, out, names, method, said, None, resume, overwrite, device, display, **options,
