@@ -107,12 +107,13 @@ def command(
     if as_json:
         print_json(dataclasses.asdict(verdict))
     else:
-        _tell_verdict(verdict, model, out, run_folder_of(out) / VERDICT_PAGE, quiet)
+        _tell_verdict(verdict, out, run_folder_of(out) / VERDICT_PAGE)
+    _tell_next(verdict, model, data, out, silent=quiet or as_json)
     if not verdict.safe:
         raise typer.Exit(1)
 
 
-def _tell_verdict(verdict: Verdict, model: str, out: Path, page: Path, quiet: bool) -> None:
+def _tell_verdict(verdict: Verdict, out: Path, page: Path) -> None:
     from segue.report.verdict import verdict_table
 
     Console().print(verdict_table(verdict))
@@ -121,8 +122,15 @@ def _tell_verdict(verdict: Verdict, model: str, out: Path, page: Path, quiet: bo
         tell(f"  {line}")
     tell(f"Model: {out}. Run: {page.parent}")
     tell(f"Pictures of what changed: {page}")
-    following = f"predict {quote(out)} photos/ --out predicted"
+
+
+def _tell_next(verdict: Verdict, model: str, data: str, out: Path, silent: bool) -> None:
+    """Use the model, look at what has changed, or try again with a few old images."""
+    use = f"predict {quote(out)} photos/ --out predicted"
     if verdict.safe:
-        tell_next(following, "masks of new images", silent=quiet)
+        tell_next(use, "masks of new images", silent)
+    elif verdict.answer == "look here first":
+        tell_next(f"{use} --compare {quote(model)}", "old model, new model, difference", silent)
     else:
-        tell_next(f"{following} --compare {quote(model)}", "old and grown model on your images", silent=quiet)
+        again = f"extend {quote(model)} {quote(data)} --out {quote(out)} --overwrite --keep OLD-IMAGES"
+        tell_next(again, "with a few labelled images of old classes", silent)

@@ -32,16 +32,26 @@ HELD_OUT, ALL_PIXELS = "Held-out images of new classes", "where the models disag
 def examine(
     old: Model,
     grown: Model,
-    out: Path,
+    out: str | Path,
     data: str | Path,
-    check: str | Path | None,
-    limits: Limits,
-    display: Display,
+    check: str | Path | None = None,
+    limits: Limits | None = None,
+    display: Display | None = None,
 ) -> Verdict:
-    """Both models on labelled images of old classes, or, without any, on the held-out new images.
+    """Whether a grown model is safe to deploy: both models on labelled images of old classes (`check`).
 
-    The verdict goes into the run folder of the extension, and into the card of the grown model `out`.
+    Without any, they are compared on the held-out images of `data`, the folder that the model was extended
+    with. The verdict goes into the run folder of the extension, and into the card of the grown model `out`.
+
+    Examples:
+        >>> import segue
+        >>> old = segue.load("model")
+        >>> grown = segue.extend(old, "new-images", "examined", overrides=["train.epochs=1"])
+        >>> verdict = segue.examine(old, grown, "examined", "new-images")
+        >>> verdict.answer in ("safe to deploy", "look here first", "not safe"), list(verdict.new)
+        (True, ['bird'])
     """
+    out, limits, display = Path(out), limits or Limits(), display or Display()
     run_folder = run_folder_of(out)
     images = folder_images(data, "test") if check is None else labelled_images(check, old)
     changed = MostChanged(grown.classes, grown.colours)
