@@ -1,0 +1,154 @@
+"""Tables and figures of the paper by name: the runs that one needs, what is missing of them, and the outcome."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from segue.core.errors import UserError
+from segue.core.progress import Display
+from segue.core.records import atomic_file, read_run
+from segue.report.paper_formats import paper_csv, paper_latex, paper_markdown, paper_terminal
+from segue.report.paper_table import FilledTable
+from segue.studies.grid import Grid, distinct, make_grid
+from segue.studies.missing import is_done, run_missing
+from segue.studies.pages import check_page, command_line, write_page
+from segue.studies.scale import Scale, item_names, load_item, load_scale, results_folder
+from segue.studies.stored import StoredRuns, find_runs
+
+FORMATS = {"md": paper_markdown, "tex": paper_latex, "csv": paper_csv}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for."""
+
+    items: tuple[str, ...]
+    scale: Scale
+    seeds: int
+    out: Path
+    words: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> Path:
+        """Folder of the tables and figures."""
+        return self.out / self.scale.name
+
+
+def make_request(
+    items: Sequence[str], scale: str, words: Sequence[str], seeds: int | None, out: Path
+) -> Request:
+    """A request that has been checked: nothing is trained before."""
+    names = item_names() if list(items) == ["all"] else list(dict.fromkeys(items))
+    for name in names:
+        load_item(name)
+    chosen = load_scale(scale).with_words(words)
+    _check_out(out)
+    return Request(tuple(names), chosen, seeds or chosen.seeds, out)
+
+
+def reproduce(
+    request: Request,
+    from_records: bool = False,
+    page: Path | None = None,
+    device: str = "auto",
+    console: Console | None = None,
+    quiet: bool = False,
+) -> list[FilledTable]:
+    """Carry out what is missing, unless `from_records`; show, and write, every table."""
+    console = console or Console()
+    check_page(page)
+    display = Display(console, quiet)
+    grids = [
+        make_grid(name, load_item(name), request.scale, request.seeds, request.out) for name in request.items
+    ]
+    stored = collect(grids, request)
+    failed = None
+    if not from_records and (missing := distinct(grids)):
+        _check_folders(grids)
+        failed = run_missing(missing, request.out, device, display)
+        for grid in grids:
+            add_finished(grid)
+    tables = [grid.table(table_notes(grid, stored)) for grid in grids if grid.item.kind == "table"]
+    for table in tables:
+        console.print(paper_terminal(table, console.width))
+        for ending, written in FORMATS.items():
+            _write(request.files / f"{table.name}.{ending}", written(table), display)
+    if failed is not None:
+        raise failed
+    if page is not None:
+        write_page(page, paper_page(tables, request, from_records), display)
+    return tables
+
+
+def collect(grids: Sequence[Grid], request: Request) -> StoredRuns:
+    """Take the runs that are finished, from the folder of this request and from the stored results."""
+    results = results_folder()
+    folders = [request.files, *(results / each for each in request.scale.records if results is not None)]
+    stored = find_runs(folder for folder in [*folders, request.out] if folder.is_dir())
+    for grid in grids:
+        for wanted in grid.wanted:
+            if wanted.place not in grid.found and (run := stored.match(wanted.recipe)) is not None:
+                grid.found[wanted.place] = run
+    return stored
+
+
+def add_finished(grid: Grid) -> None:
+    for place, recipe in grid.missing.items():
+        if is_done(place, recipe):
+            grid.found[place] = read_run(place)
+
+
+def table_notes(grid: Grid, stored: StoredRuns) -> list[str]:
+    """What has to be said below a table."""
+    notes = [f"Stands for the paper's data: {'; '.join(grid.instead)}."] if grid.instead else []
+    if grid.scale.name != "paper":
+        notes.append("The paper's numbers belong to ResNet-101 at 512 pixels: compare the order of rows, not values.")
+    orders = {order for wanted in grid.wanted for order in [wanted.order] if order}
+    if orders:
+        notes.append(f"ADE20K: mean over the class orders {' and '.join(sorted(orders))}.")
+    return [*notes, *stored.notes]
+
+
+def paper_page(tables: Sequence[FilledTable], request: Request, from_records: bool) -> str:
+    """All tables as one Markdown page, with what agrees with the paper and what does not."""
+    options = {"scale": request.scale.name, "seeds": request.seeds}
+    command = command_line("reproduce", list(request.items), options, request.words)
+    command += " --from-records" if from_records else ""
+    parts = [f"# {tables[0].item.title}" if len(tables) == 1 else "# The paper's tables"]
+    parts.append(f"Made from the records by `{command}`; do not edit.")
+    for table in tables:
+        parts.append(paper_markdown(table))
+        if told := table.item.text.get(table.scale):
+            parts.append(told)
+        parts += table.agreement()
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _write(path: Path, text: str, display: Display) -> None:
+    with atomic_file(path) as file:
+        file.write(text.encode())
+    display.say(f"Written: {path}")
+
+
+def _check_out(out: Path) -> None:
+    """Said before hours of training."""
+    there = next(each for each in (out, *out.absolute().parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise UserError(f"{out} cannot be written: {there} is no folder that you may write to. Name another: --out.")
+
+
+def _check_folders(grids: Sequence[Grid]) -> None:
+    """Every data set that is read from files has a folder."""
+    for grid in grids:
+        for wanted in grid.wanted:
+            data = wanted.recipe.data
+            if wanted.place not in grid.found and getattr(data, "root", "not needed") is None:
+                block = grid.item.blocks[wanted.block]
+                setting, _ = grid.scale.setting(block.setting)
+                word = setting.folder or setting.dataset
+                raise UserError(f"Where are the images of {word}? Add {word}=FOLDER.")
