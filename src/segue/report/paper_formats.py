@@ -19,9 +19,10 @@ from rich.text import Text
 from segue.report.paper_table import Cell, FilledRow, FilledTable
 from segue.report.tables import format_number
 
-COLUMN_WIDTH, NAME_WIDTH = 11, 14
+COLUMN_WIDTH, NAME_WIDTH = 10, 14
 """characters of a column and of the rows' names in a terminal, about"""
-DASH = "-"
+Column = tuple[str, int, str]
+"""block, position in the block, head"""
 LATEX_SIGNS = {
     **{"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_"},
     **{"{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
@@ -32,8 +33,8 @@ def paper_terminal(table: FilledTable, width: int) -> RenderableType:
     """As many blocks side by side as the width allows, then the status of every row."""
     parts: list[RenderableType] = []
     best = table.best()
-    for blocks in _side_by_side(table, width):
-        parts.append(_terminal_blocks(table, blocks, best, title=not parts))
+    for columns in _side_by_side(table, width):
+        parts.append(_terminal_columns(table, columns, best, title=not parts))
     states = Table("row", "status", box=None, pad_edge=False)
     for row in table.rows:
         states.add_row(Text(row.name), Text(table.status(row).text))
@@ -41,20 +42,27 @@ def paper_terminal(table: FilledTable, width: int) -> RenderableType:
     return Group(*parts, states, notes)
 
 
-def _side_by_side(table: FilledTable, width: int) -> Iterator[list[str]]:
-    room, group = width - NAME_WIDTH, list[str]()
+def _side_by_side(table: FilledTable, width: int) -> Iterator[list[Column]]:
+    """Columns that fit the width; a block is broken only if it is wider than that by itself."""
+    room = width - NAME_WIDTH
+    group, used = list[Column](), 0
     for name, block in table.item.blocks.items():
-        needed = COLUMN_WIDTH * len(block.columns)
-        if group and needed > room:
+        columns = [(name, position, head) for position, head in enumerate(block.columns)]
+        sizes = [max(len(head) + 1, COLUMN_WIDTH) for head in block.columns]
+        if group and used + sum(sizes) > room:
             yield group
-            room, group = width - NAME_WIDTH, []
-        room -= needed
-        group.append(name)
+            group, used = [], 0
+        for column, size in zip(columns, sizes, strict=True):
+            if group and used + size > room:
+                yield group
+                group, used = [], 0
+            group.append(column)
+            used += size
     yield group
 
 
-def _terminal_blocks(
-    table: FilledTable, blocks: Sequence[str], best: set[tuple[str, str, int]], title: bool
+def _terminal_columns(
+    table: FilledTable, columns: Sequence[Column], best: set[tuple[str, str, int]], title: bool
 ) -> Table:
     shown = Table(
         title=Text(table.title, style="bold") if title else None,
@@ -65,17 +73,17 @@ def _terminal_blocks(
         show_edge=False,
     )
     shown.add_column(Text("\n\nrow"), overflow="fold", min_width=6)
-    for block in blocks:
-        for position, head in enumerate(table.item.blocks[block].columns):
-            upper = block.replace(" ", "\n") if position == 0 else "\n"
-            shown.add_column(Text(f"{upper}\n{head}"), justify="right", no_wrap=True)
+    before = ""
+    for block, _, head in columns:
+        upper = block.replace(" ", "\n") if block != before else "\n"
+        shown.add_column(Text(f"{upper}\n{head}"), justify="right", no_wrap=True)
+        before = block
     for row in table.rows:
         if row.row.section:
             shown.add_row(Text(row.row.section, style="italic"))
         cells = [
-            _terminal_cell(cell, (row.name, block, position) in best)
-            for block in blocks
-            for position, cell in enumerate(row.cells[block])
+            _terminal_cell(row.cells[block][position], (row.name, block, position) in best)
+            for block, position, _ in columns
         ]
         shown.add_row(Text(row.name), *cells)
     return shown
@@ -179,7 +187,8 @@ def caption(table: FilledTable) -> list[str]:
         f" {table.about}.",
         "± is the standard deviation over seeds; bold: the best of our means; -: not run, or not printed.",
     ]
-    return [*lines, *table.notes]
+    against = "the paper's numbers" if table.scale == "paper" else "the values that were once reached at this scale"
+    return [*lines, f"Status: ours against {against}.", *table.notes]
 
 
 def _ours(cell: Cell, sign: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from segue.core.paper import PaperItem, PaperRow
 from segue.report.agreement import order_text
@@ -150,6 +151,18 @@ class FilledTable:
         return [
             f"{name}: {state.text}" for name, state in states.items() if state.expected and state.kind in BROKEN
         ]
+
+    def document(self) -> dict[str, Any]:
+        """The table for JSON."""
+        rows = []
+        for row in self.rows:
+            cells = {
+                f"{block} {head}": {"paper": cell.paper, "ours": cell.ours.mean, "std": cell.ours.std, "seeds": cell.seeds}
+                for block, position, head in self.columns()
+                for cell in [row.cells[block][position]]
+            }
+            rows.append({"name": row.name, "status": self.status(row).text, "cells": cells})
+        return {"item": self.name, "title": self.title, "rows": rows, "notes": self.notes}
 
     def agreement(self) -> list[str]:
         """For each block, how our rows stand in the paper's order of its last column."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -17,6 +18,7 @@ from segue.report.paper_table import FilledTable
 from segue.studies.grid import Grid, distinct, make_grid
 from segue.studies.missing import is_done, run_missing
 from segue.studies.pages import check_page, command_line, write_page
+from segue.studies.price import price
 from segue.studies.scale import Scale, item_names, load_item, load_scale, results_folder
 from segue.studies.stored import StoredRuns, find_runs
 
@@ -69,7 +71,8 @@ def reproduce(
     stored = collect(grids, request)
     failed = None
     if not from_records and (missing := distinct(grids)):
-        _check_folders(grids)
+        if words := dict.fromkeys(word for grid in grids for word in needed_words(grid)):
+            raise UserError(f"Where are the images? Add {' '.join(words)}.")
         failed = run_missing(missing, request.out, device, display)
         for grid in grids:
             add_finished(grid)
@@ -83,6 +86,30 @@ def reproduce(
     if page is not None:
         write_page(page, paper_page(tables, request, from_records), display)
     return tables
+
+
+def list_items(request: Request) -> list[dict[str, Any]]:
+    """Each item with its runs: how many are done, what the others cost, what has to be said for them."""
+    grids = [
+        make_grid(name, load_item(name), request.scale, request.seeds, request.out) for name in request.items
+    ]
+    collect(grids, request)
+    rows = []
+    for grid in grids:
+        places = {wanted.place for wanted in grid.wanted}
+        row = {"item": grid.name, "title": grid.item.title, "runs": len(places), "done": len(grid.found)}
+        rows.append(row | {"cost": price(grid.missing, request.scale), "needs": " ".join(needed_words(grid))})
+    return rows
+
+
+def needed_words(grid: Grid) -> list[str]:
+    """Folders of data that nobody has named, for the runs that are missing."""
+    found = []
+    for wanted in grid.wanted:
+        if wanted.place not in grid.found and getattr(wanted.recipe.data, "root", "not needed") is None:
+            setting, _ = grid.scale.setting(grid.item.blocks[wanted.block].setting)
+            found.append(f"{setting.folder or setting.dataset}=FOLDER")
+    return list(dict.fromkeys(found))
 
 
 def collect(grids: Sequence[Grid], request: Request) -> StoredRuns:
@@ -137,18 +164,9 @@ def _write(path: Path, text: str, display: Display) -> None:
 
 def _check_out(out: Path) -> None:
     """Said before hours of training."""
-    there = next(each for each in (out, *out.absolute().parents) if each.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise UserError(f"{out} cannot be written: {there} is no folder that you may write to. Name another: --out.")
-
-
-def _check_folders(grids: Sequence[Grid]) -> None:
-    """Every data set that is read from files has a folder."""
-    for grid in grids:
-        for wanted in grid.wanted:
-            data = wanted.recipe.data
-            if wanted.place not in grid.found and getattr(data, "root", "not needed") is None:
-                block = grid.item.blocks[wanted.block]
-                setting, _ = grid.scale.setting(block.setting)
-                word = setting.folder or setting.dataset
-                raise UserError(f"Where are the images of {word}? Add {word}=FOLDER.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise UserError(f"{out} cannot be written ({error.strerror}): name another folder with --out.") from error

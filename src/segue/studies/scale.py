@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -47,6 +47,10 @@ class Scale:
     seeds: int
     settings: dict[str, Setting]
     """by data set and split of the paper"""
+    flops: float | None = None
+    """FLOPs of an image in an iteration of fine-tuning"""
+    minutes: float = 0.0
+    """time of a run on one core, where there are no FLOPs"""
     words: tuple[str, ...] = ()
     folders: dict[str, str] = field(default_factory=dict)
     """data by the word that names it"""
@@ -61,13 +65,13 @@ class Scale:
 
     def with_words(self, words: Sequence[str]) -> Scale:
         """With the user's words; NAME=FOLDER says where the data of that name are."""
-        known = {each.folder or each.dataset for each in self.settings.values()}
+        known = {each.folder or each.dataset for each in self.settings.values()} - {"scenes"}
         folders, others = dict(self.folders), list(self.words)
         for word in words:
             key, equals, value = word.partition("=")
             if equals and "." not in key and key not in known:
-                choices = [f"{name}=FOLDER" for name in sorted(known)]
-                raise UserError(f"'{word}' is not understood.{suggest(word, choices)}")
+                needs = "".join(f" {name}=FOLDER" for name in sorted(known)) or " no data folder"
+                raise UserError(f"'{word}' is not understood: scale {self.name} takes{needs}.")
             if key in known:
                 folders[key] = value
             else:
@@ -138,9 +142,3 @@ def ablation_row(tables: tuple[str, ...], run: str) -> tuple[Any, Any]:
 
 def _is_joint(row: PaperRow) -> bool:
     return row.run in plugins.names("method") and plugins.declared(row.run).offline
-
-
-def folder_words(scale: Scale, settings: Mapping[str, Setting]) -> list[str]:
-    """The words that a user still has to say: where the data are."""
-    needed = [each.folder or each.dataset for each in settings.values() if each.dataset != "scenes"]
-    return [f"{name}=FOLDER" for name in dict.fromkeys(needed) if name not in scale.folders]
