@@ -38,6 +38,14 @@ class PaperRow:
     """method, or row that a recipe's section `methods` names"""
     part: str = ""
     """row of the item's ablation table, by its `run`"""
+    label: str = ""
+    """first part of the run folders, if not the run or part"""
+    words: tuple[str, ...] = ()
+    """further settings of its runs"""
+    params: dict[str, Any] = field(default_factory=dict)
+    """settings of the method, over those of the part"""
+    times: dict[str, float] = field(default_factory=dict)
+    """factors on settings of the recipe, instead of those of the part"""
     after: int | None = None
     """step after which the row is tested; None: the last one"""
     section: str = ""

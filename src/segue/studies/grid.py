@@ -43,6 +43,8 @@ class Grid:
 
     @property
     def missing(self) -> dict[Path, RunConfig]:
+        if self.item.kind == "distribution":  # needs images and no run
+            return {}
         return {each.place: each.recipe for each in self.wanted if each.place not in self.found}
 
     def records(self, row: str, block: str) -> list[list[RunRecord]]:
@@ -89,6 +91,7 @@ def make_grid(
 ) -> Grid:
     """The runs of an item; rows of several items that are the same experiment share a place."""
     wanted: list[Wanted] = []
+    seeds = 1 if item.kind in ("pictures", "distribution") else seeds
     for block_name, block in item.blocks.items():
         for row_name, row in item.rows_at(scale.name).items():
             wanted += _runs(item, row_name, row, block_name, block, scale, seeds, out, words)

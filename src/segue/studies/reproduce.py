@@ -15,6 +15,7 @@ from segue.core.progress import Display
 from segue.core.records import atomic_file, read_run
 from segue.report.paper_formats import paper_csv, paper_latex, paper_markdown, paper_terminal
 from segue.report.paper_table import FilledTable
+from segue.studies.figures import draw, missing_text, serves, write_charts
 from segue.studies.grid import Grid, distinct, make_grid
 from segue.studies.missing import is_done, run_missing
 from segue.studies.pages import check_page, command_line, write_page
@@ -22,6 +23,8 @@ from segue.studies.price import price
 from segue.studies.scale import Scale, item_names, load_item, load_scale, results_folder
 from segue.studies.stored import StoredRuns, find_runs
 
+IMAGE = "image="
+"""begin of a word that names a test image for a figure"""
 FORMATS = {"md": paper_markdown, "tex": paper_latex, "csv": paper_csv}
 
 
@@ -33,7 +36,8 @@ class Request:
     scale: Scale
     seeds: int
     out: Path
-    words: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    """test images that figures show, by name; else those with the largest gain"""
 
     @property
     def files(self) -> Path:
@@ -48,9 +52,10 @@ def make_request(
     names = item_names() if list(items) == ["all"] else list(dict.fromkeys(items))
     for name in names:
         load_item(name)
-    chosen = load_scale(scale).with_words(words)
+    images = [word.removeprefix(IMAGE) for word in words if word.startswith(IMAGE)]
+    chosen = load_scale(scale).with_words([word for word in words if not word.startswith(IMAGE)])
     _check_out(out)
-    return Request(tuple(names), chosen, seeds or chosen.seeds, out)
+    return Request(tuple(names), chosen, seeds or chosen.seeds, out, tuple(images))
 
 
 def reproduce(
@@ -81,6 +86,11 @@ def reproduce(
         console.print(paper_terminal(table, console.width))
         for ending, written in FORMATS.items():
             _write(request.files / f"{table.name}.{ending}", written(table), display)
+    for grid in grids:
+        if grid.item.kind != "table":
+            write_charts(grid.name, draw(grid, request.images, display), request.files, display)
+            if grid.missing and grid.item.kind != "distribution":
+                console.print(missing_text(grid), highlight=False, soft_wrap=True)
     if failed is not None:
         raise failed
     if page is not None:
@@ -119,7 +129,8 @@ def collect(grids: Sequence[Grid], request: Request) -> StoredRuns:
     stored = find_runs(folder for folder in [*folders, request.out] if folder.is_dir())
     for grid in grids:
         for wanted in grid.wanted:
-            if wanted.place not in grid.found and (run := stored.match(wanted.recipe)) is not None:
+            run = None if wanted.place in grid.found else stored.match(wanted.recipe)
+            if run is not None and serves(grid.item.kind, run):
                 grid.found[wanted.place] = run
     return stored
 
@@ -144,7 +155,7 @@ def table_notes(grid: Grid, stored: StoredRuns) -> list[str]:
 def paper_page(tables: Sequence[FilledTable], request: Request, from_records: bool) -> str:
     """All tables as one Markdown page, with what agrees with the paper and what does not."""
     options = {"scale": request.scale.name, "seeds": request.seeds}
-    command = command_line("reproduce", list(request.items), options, request.words)
+    command = command_line("reproduce", list(request.items), options, ())
     command += " --from-records" if from_records else ""
     parts = [f"# {tables[0].item.title}" if len(tables) == 1 else "# The paper's tables"]
     parts.append(f"Made from the records by `{command}`; do not edit.")

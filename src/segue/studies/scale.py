@@ -13,6 +13,7 @@ from segue.core import plugins
 from segue.core.ablation import read_ablation
 from segue.core.config import RunConfig, validate
 from segue.core.errors import UserError, suggest
+from segue.core.overrides import merge
 from segue.core.paper import PaperItem, PaperRow, read_item
 from segue.core.records import read_yaml
 from segue.engine.recipe import find_recipe, recipe_folder, resolve
@@ -108,7 +109,7 @@ def results_folder() -> Path | None:
 
 def row_label(row: PaperRow) -> str:
     """First part of the name of the row's run folders."""
-    return row.run or f"part-{row.part}"
+    return row.label or row.run or f"part-{row.part}"
 
 
 def recipe_of(
@@ -122,9 +123,10 @@ def recipe_of(
     split, file = setting.split + order, find_recipe(setting.recipe)
     word = setting.folder or setting.dataset
     root = [f"data.root={scale.folders[word]}"] if word in scale.folders else []
-    said = [*scale.words, *root, *words]
+    said = [*scale.words, *root, *words, *row.words]
     if row.part:
         table, part = ablation_row(item.parts, row.part)
+        part = replace(part, params=merge(part.params, row.params), times=row.times or part.times)
         return row_recipe(table, part, setting.dataset, split, mode, said, 0, file)
     return resolve(row.run, setting.dataset, split, mode, [*said, "train.seed=0"], file)
 
