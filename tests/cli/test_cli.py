@@ -30,6 +30,7 @@ VERBS = (
     "demo",
     "ablate",
     "compare",
+    "reproduce",
     "tune",
     "list",
     "data",
