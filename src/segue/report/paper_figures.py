@@ -168,6 +168,8 @@ def sensitivity_figure(title: str, panels: Mapping[str, Mapping[float, Sequence[
         weights = sorted(points)
         axes.set_title(name)
         axes.set_xscale("log")
+        axes.set_xticks(weights, [f"{weight:g}" for weight in weights])
+        axes.minorticks_off()
         axes.set_xlabel("weight")
         axes.set_ylabel("mean IoU, percent")
         for index, mean_name in enumerate(("old", "new", "all")):
