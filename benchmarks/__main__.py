@@ -16,22 +16,24 @@ from segue.core.errors import UserError
 
 def command(
     what: Annotated[
-        Literal["losses", "step", "caf", "methods", "data", "plan", "page"],
+        Literal["losses", "step", "caf", "methods", "data", "plan", "export", "serve", "page"],
         typer.Argument(
             metavar="WHAT",
             help="losses: pixel losses against the plain way. step: an iteration against the bare network."
             " caf: CAF against MiB and the plain network. methods: all against fine-tuning. data: reading"
-            " against PIL and Python. plan: planned memory against measured. page: docs/performance.md from"
-            " stored figures.",
+            " against PIL and Python. plan: planned memory against measured. export: ONNX against torch."
+            " serve: a server under load against a plain one. page: docs/performance.md from stored figures.",
         ),
     ],
     words: Words = None,
     case: Annotated[
-        str | None, typer.Option("--case", help="caf, step: resnet101 or small; both if not given.")
+        str | None, typer.Option("--case", help="caf, step, export: resnet101 or small; both if not given.")
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar="NAMES", help="methods: those to measure, such as mib,caf."),
+        typer.Option(
+            "--methods", metavar="NAMES", help="methods, export: those to measure, such as mib,caf."
+        ),
     ] = None,
     images: Annotated[
         int | None, typer.Option("--images", min=1, help="data: files of the class index; 4,000.")
@@ -39,6 +41,9 @@ def command(
     rounds: Annotated[
         int | None,
         typer.Option("--rounds", min=1, help="Measurements of each kind: 5; methods 15; step, data, plan 3."),
+    ] = None,
+    seconds: Annotated[
+        int | None, typer.Option("--seconds", min=1, help="serve: time under load of each server; 60.")
     ] = None,
     save: Annotated[
         Path | None,
@@ -60,10 +65,10 @@ def command(
     """
     bench = BENCHES[what]
     given = {"--case": case, "KEY=VALUE": words, "--methods": methods, "--images": images}
-    given |= {"--save": save, "--rounds": rounds}
+    given |= {"--save": save, "--rounds": rounds, "--seconds": seconds}
     if said := [name for name, value in given.items() if value and name not in bench.takes]:
         raise UserError(f"{said[0]} does not go with 'python -m benchmarks {what}'.")
-    bench.run(Asked(words or [], case, methods, images, rounds or bench.rounds, save, device))
+    bench.run(Asked(words or [], case, methods, images, rounds or bench.rounds, save, device, seconds))
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ class Asked:
     rounds: int
     save: Path | None
     device: str
+    seconds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,19 @@ def _bench_plan(asked: Asked) -> None:
     bench_plan(asked.rounds, asked.device, asked.save)
 
 
+def _bench_export(asked: Asked) -> None:
+    from benchmarks.export import bench_export
+
+    names = [name.strip() for name in (asked.methods or "all").split(",")]
+    bench_export(names, _networks(asked.case), asked.rounds, asked.save)
+
+
+def _bench_serve(asked: Asked) -> None:
+    from benchmarks.serve import bench_serve
+
+    bench_serve(asked.seconds or 60, turns=asked.rounds, save=asked.save)
+
+
 def _bench_page(asked: Asked) -> None:
     from benchmarks.page import write_performance
 
@@ -140,6 +159,8 @@ BENCHES = {
     "methods": Bench(_bench_methods, {"--methods", "--save", "--rounds"}, 15),
     "data": Bench(_bench_data, {"--images", "--save", "--rounds"}, 3),
     "plan": Bench(_bench_plan, {"--save", "--rounds"}, 3),
+    "export": Bench(_bench_export, {"--case", "--methods", "--save", "--rounds"}, 5),
+    "serve": Bench(_bench_serve, {"--save", "--rounds", "--seconds"}, 3),
     "page": Bench(_bench_page, {"--save"}),
 }
 

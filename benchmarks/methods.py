@@ -77,6 +77,12 @@ class Subject:
         return session
 
     def iterate(self, session: Session, batches: Sequence[Batch]) -> None:
+        """Iterations; for a method without them, what it does with these batches at the end of a step."""
+        method = session.method
+        if not method.trains(method.step):
+            context = StepContext(method.step, batches, session.device, session.generator)
+            method.end_step(context)
+            return
         for batch in batches:
             update(session, batch, self.config.optim.clip, self.config.train)
 

@@ -191,6 +191,31 @@ def _data(record: Record) -> list[str]:
     ]
 
 
+def _serve(record: Record) -> list[str]:
+    rows = [
+        [
+            row["what"], f"{row['per_second']:.0f}", f"{row['p50']:.0f}", f"{row['p99']:.0f}",
+            f"{row['cpu']:.1f}", row["refused"], len(row["errors"]),
+            f"{row['memory'][0]:.0f}", f"{row['memory'][-1]:.0f}",
+        ]
+        for row in record["rows"]
+    ]  # fmt: skip
+    head = [
+        *("server", "answers/s", "p50 ms", "p99 ms", "CPU ms", "429", "errors"),
+        *("MiB, warm", "MiB, at the end"),
+    ]
+    seconds = record["seconds"]
+    return [
+        *_section("A server under load", record, "serve", f" --seconds {seconds}"),
+        "",
+        f"{record['about']}, {record['clients']} clients on loopback for {seconds} s each, in turns.",
+        "The plain servers are FastAPI with the same model, an image at a time, in the loop or in threads.",
+        f"`segue serve` answers **{record['ratio']:.2f}x** as many requests as the better of them.",
+        "",
+        *_table(head, rows),
+    ]
+
+
 def _share(row: Record) -> str:
     if row["theirs"] is None:
         return f"{row['ours']:.1%} of the time"
@@ -209,4 +234,5 @@ SECTIONS: dict[str, Callable[[Record], list[str]]] = {
     "caf": _caf,
     "plan": _plan,
     "data": _data,
+    "serve": _serve,
 }

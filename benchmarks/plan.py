@@ -62,12 +62,14 @@ class Case:
 CASES = {
     "MobileNet-v2, 128 px, batch 16": Case(
         "caf", "voc", "15-5",
-        ("model.backbone=mobilenetv2_100", "model.head=lite", "train.crop=128", "train.batch_size=16"),
+        ("preset=paper", "model.backbone=mobilenetv2_100", "model.head=lite", "train.crop=128",
+         "train.batch_size=16"),
     ),
     "ResNet-50, 256 px, batch 4": Case(
-        "caf", "voc", "15-5", ("model.backbone=resnet50", "train.crop=256", "train.batch_size=4")
+        "caf", "voc", "15-5",
+        ("preset=paper", "model.backbone=resnet50", "train.crop=256", "train.batch_size=4"),
     ),
-    "ResNet-101, 512 px, batch 2": Case("caf", "ade20k", "100-10", ("train.batch_size=2",)),
+    "ResNet-101, 512 px, batch 2": Case("caf", "ade20k", "100-10", ("preset=paper", "train.batch_size=2")),
 }  # fmt: skip
 
 

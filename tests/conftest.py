@@ -17,6 +17,12 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEGUE_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes are those of a machine without a GPU, wherever tests run."""
+    monkeypatch.setattr("segue.core.presets.cuda_gpu", lambda: None)
+
+
 THREADS = int(os.environ.get("SEGUE_TEST_THREADS", "1"))
 """of each test process: more would take cores from tests that run beside it (`make test-portable` sets 2)"""
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the same names are in _HOMES
     from segue.core.scenario import Scenario, Step, make_scenario
     from segue.data.batches import Batch
     from segue.data.datasets.base import Sample, SegDataset
+    from segue.deploy.adopt import adopt
     from segue.deploy.extend import extend
     from segue.deploy.load import load
     from segue.deploy.model import Model
@@ -50,6 +51,7 @@ __all__ = [
     "Step",
     "UserError",
     "__version__",
+    "adopt",
     "extend",
     "load",
     "make_scenario",
@@ -71,6 +73,7 @@ _HOMES = {
     "Segmenter": "segue.models.segmenter",
     "Step": "segue.core.scenario",
     "UserError": "segue.core.errors",
+    "adopt": "segue.deploy.adopt",
     "extend": "segue.deploy.extend",
     "load": "segue.deploy.load",
     "make_scenario": "segue.core.scenario",

@@ -21,6 +21,9 @@ FULL = {
         "order": [3, "cat", "dog"],
         "learned": 1,
         "learned_by": "abc",
+        "keep": "old",
+        "keep_share": 0.25,
+        "keep_digest": "def",
         "manifest": "scenario.json",
         "hold_out": 0.25,
     },
@@ -40,6 +43,7 @@ FULL = {
         "weights": "w.safetensors",
         "pretrained": True,
         "frozen_stages": 2,
+        "settled": ({"kind": "caf", "config": {"fusion": False}},),
     },
     "optim": {
         "lr_first": 0.5,
@@ -63,6 +67,9 @@ FULL = {
         "crop_on": "new",
         "crop_on_share": 0.25,
         "balance": "classes",
+        "views": 3,
+        "cache_frozen": True,
+        "cache_gb": 0.5,
         "norm": "batch",
         "precision": "bf16",
         "channels_last": False,
@@ -333,6 +340,7 @@ def test_keys_that_say_nothing_leave_older_hashes_alone():
     assert recipe_hash(recipe(train={"crop_on_share": 0.25})) == older, "a share of nothing"
     placed = [recipe_hash(recipe(train={"crop_on": "new", "crop_on_share": share})) for share in (0.5, 1.0)]
     balanced = recipe_hash(recipe(train={"balance": "classes"}))
+    assert recipe_hash(recipe(model={"pretrained": False})) == older, "random weights, said or not"
     assert len({older, balanced, *placed}) == 4
 
 

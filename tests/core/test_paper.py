@@ -34,7 +34,9 @@ def record(step: int, *tenths: int) -> StepRecord:
 
 def test_columns_are_means_of_groups_of_classes():
     last = record(2, 8, 6, 4, 2)
-    values = {what: column_value(last, what, (2, 1, 1)) for what in ("step 0", "step 2", "later", "all", "class c")}
+    values = {
+        what: column_value(last, what, (2, 1, 1)) for what in ("step 0", "step 2", "later", "all", "class c")
+    }
     assert values == pytest.approx({"step 0": 70, "step 2": 20, "later": 30, "all": 50, "class c": 40})
     assert math.isnan(column_value(last, "class zebra", (2, 1, 1)))
 

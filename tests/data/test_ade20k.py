@@ -166,10 +166,10 @@ def test_rule_of_voc_is_refused(mode: str) -> None:
 
 
 def test_protocol_of_the_paper() -> None:
-    config = resolve("caf", "ade20k", "100-50")
+    config = resolve("caf", "ade20k", "100-50", overrides=["preset=paper"])
     assert (config.train.epochs, config.train.batch_size, config.train.crop) == (60, 24, 512)
     assert (config.optim.lr_first, config.optim.lr_next) == (0.01, 0.01)
-    assert resolve("mib", "ade20k", "100-50").optim.lr_next == 0.001
+    assert resolve("mib", "ade20k", "100-50", overrides=["preset=paper"]).optim.lr_next == 0.001
 
 
 @pytest.mark.parametrize(

@@ -4,77 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
+from pets import NAMES, QUIET, SIDE, TINY, draw, only, state, train
 
 import segue
 from segue.core.errors import UserError
-from segue.core.progress import Display
-from segue.engine.checkpoint import CheckpointStore, load_tree
-
-QUIET = Display(quiet=True)
-SIDE = 32
-TINY = (
-    *("model.backbone=tiny", "model.head=tiny", "model.output_stride=8", "train.crop=32", "train.workers=0"),
-    *("train.epochs=2", "train.batch_size=4", "train.scale=[1,1]", "eval.samples=0"),
-)
-NAMES = ("cat", "dog", "bird", "fish")
-
-
-def draw(root: Path, key: str, ids: tuple[int, ...], names: tuple[str, ...], subset: str = "train") -> None:
-    """An image with a bright square of each class, and its mask."""
-    generator = np.random.default_rng(sum(key.encode()))
-    image = generator.integers(0, 60, (SIDE, SIDE, 3), dtype=np.uint8)
-    mask = np.zeros((SIDE, SIDE), dtype=np.uint8)
-    for place, class_id in enumerate(ids):
-        where = slice(4 + 14 * place, 14 + 14 * place)
-        image[where, 4:28] = np.eye(3, dtype=np.uint8)[NAMES.index(names[class_id - 1].lower()) % 3] * 200
-        mask[where, 4:28] = class_id
-    for name, picture in (("images", image), ("masks", mask)):
-        (root / name / subset).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(picture).save(root / name / subset / f"{key}.png")
-    (root / "classes.txt").write_text("\n".join(["background", *names]))
-
-
-@pytest.fixture(name="command_line")
-def command_line_fixture(request: pytest.FixtureRequest) -> Callable[..., tuple[int, str, str]]:
-    """`segue WORDS` in this process; the fixture has the name of the package."""
-    return request.getfixturevalue("segue")
-
-
-@pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all classes, as a scenario needs it; images of later classes show them alone."""
-    root = tmp_path_factory.mktemp("data") / "all"
-    for subset, count in (("train", 8), ("val", 3)):
-        for number in range(count):
-            draw(root, f"a{number}", (1, 2), NAMES, subset)
-            draw(root, f"b{number}", (3,), NAMES, subset)
-            draw(root, f"c{number}", (4,), NAMES, subset)
-    return root
-
-
-def only(root: Path, letter: str, name: str) -> Path:
-    """The images of one class, in which nothing else is annotated, with an id of their own."""
-    for subset, count in (("train", 8), ("val", 3)):
-        for number in range(count):
-            draw(root, f"{letter}{number}", (1,), (name,), subset)
-    return root
-
-
-def train(method: str, split: str, root: Path, out: Path) -> Path:
-    recipe = segue.resolve(method, "folder", split, overrides=[*TINY, f"data.root={root}"])
-    segue.run(recipe, out, display=QUIET)
-    return out
-
-
-def state(run: Path, step: int) -> dict[str, torch.Tensor]:
-    return load_tree(CheckpointStore(run).path(step))["method"]
 
 
 @pytest.mark.parametrize("method", ["caf", "mib", "ewc", "sdr"])
@@ -85,22 +22,14 @@ def test_extending_is_the_step_of_the_scenario_bit_for_bit(everything: Path, tmp
     shutil.rmtree(first)  # no run, no images: the folder alone
     for step, (letter, name) in enumerate((("b", "bird"), ("c", "fish")), start=1):
         data = only(tmp_path / name, letter, name)
-        segue.extend(
-            tmp_path / f"model-{step - 1}", data, tmp_path / f"model-{step}", display=QUIET, device="cpu"
-        )
+        models = (tmp_path / f"model-{number}" for number in (step - 1, step))
+        words = ["model.frozen_stages=0"]  # as in the scenario
+        segue.extend(next(models), data, next(models), overrides=words, display=QUIET, device="cpu")
         shutil.rmtree(data)
         ours, theirs = state(tmp_path / f"model-{step}-run", step), state(rehearsed, step)
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs), step
     assert segue.load(tmp_path / "model-2").classes == ("background", *NAMES)
-
-
-@pytest.fixture(scope="module")
-def model(everything: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder that knows cat and dog."""
-    home = tmp_path_factory.mktemp("model")
-    segue.load(train("mib", "cat,dog", everything, home / "run")).save(home / "pets")
-    return home / "pets"
 
 
 def test_a_folder_is_laid_out_as_hubs_expect(model: Path):

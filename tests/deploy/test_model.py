@@ -255,7 +255,7 @@ def test_run_on_a_data_set_with_its_own_colours_has_those(finished, tmp_path):
     assert last[1:] == ((255, 0, 0), (0, 255, 0), (0, 0, 255)) and first == last[:3]
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "model.PT"])
+@pytest.mark.parametrize("name", ["model.onxn", "model.PTH"])
 def test_ending_that_cannot_be_written_is_refused(name, bright, tmp_path):
     for write in (bright.save, bright.export):
         with pytest.raises(segue.UserError, match=r"\.safetensors"):

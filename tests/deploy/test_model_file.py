@@ -124,7 +124,7 @@ def test_file_of_a_stranger_fetches_nothing_and_opens_no_other_file(tmp_path, mo
         asked.append(pretrained)
         return create(*words, **rest)
 
-    config = ModelConfig(backbone="test_resnet", head="tiny", output_stride=32)
+    config = ModelConfig(backbone="test_resnet", head="tiny", output_stride=32, pretrained=False)
     model = Segmenter(config)
     model.classifier.grow(3, balanced=False)
     monkeypatch.setattr(timm, "create_model", created)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def restored(folder: Path, method: str, step: int) -> Method:
 def test_exported_model_predicts_what_the_run_does(method, step, finished, tmp_path, command):
     target = tmp_path / "model.safetensors"
     outcome = command("export", finished(method), target, *([] if step is None else ["--step", str(step)]))
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0 and outcome.err.startswith("Next: segue predict "), outcome.err
     step = step if step is not None else (0 if method == "joint" else 1)
     model, header = load_model(target)
     classes = header.classes
@@ -143,10 +144,46 @@ def test_run_that_cannot_be_exported_is_refused(harm, words, message, finished, 
     assert not (tmp_path / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "model.pt"])
+@pytest.mark.parametrize("name", ["model.onxn", "model.pth", "model.safetensor"])
 def test_file_is_what_its_ending_says_or_is_refused(name, finished, tmp_path, command):
     outcome = command("export", finished("mib"), tmp_path / name)
     assert outcome.code == 2 and ".safetensors" in outcome.err and not (tmp_path / name).exists()
+
+
+def test_model_folder_and_file_are_exported_as_the_run_is(finished, tmp_path, command):
+    for source, target in ((finished("caf"), "model"), ("model", "model.safetensors"), ("model", "a.pt")):
+        outcome = command("export", tmp_path / source, tmp_path / target)
+        assert outcome.code == 0, outcome.err
+    assert "0 % of pixels changed" in outcome.out and "batch 2" in outcome.out
+    assert command("export", tmp_path / "model.safetensors", tmp_path / "b.pt", "--output", "mask").code == 0
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["a.pt", "b.pt", "model", "model.safetensors"]
+    images = torch.randint(0, 256, (2, 3, 37, 50), dtype=torch.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch will drop TorchScript one day
+        logits, mask, _ = torch.jit.load(tmp_path / "a.pt")(images)
+        (alone,) = torch.jit.load(tmp_path / "b.pt")(images)
+    assert torch.equal(mask, alone) and torch.equal(logits.argmax(1), mask)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a.onnx", "--int8"], "--images FOLDER"),
+        (["a.onnx", "--int8", "--half"], "exclude each other"),
+        (["a.pt", "--half"], "ONNX files"),
+        (["a.onnx", "--output", "map"], "map"),
+        (["a.pt", "--step", "0"], "--step goes with runs"),
+    ],
+)
+def test_choices_that_do_not_fit_are_refused(words, message, finished, tmp_path, command):
+    name = "model" if "--step" in words else None
+    source = tmp_path / name if name else finished("mib")
+    if name:
+        command("export", finished("mib"), source)
+    outcome = command("export", source, tmp_path / words[0], *words[1:])
+    assert outcome.code == 2 and message in " ".join(outcome.err.split())
+    assert not (tmp_path / words[0]).exists()
 
 
 GATED = """
@@ -213,7 +250,7 @@ def test_fusion_layer_of_ones_own_is_exported_or_the_user_is_told_how(way, tmp_p
         assert outcome.code == 2 and "spec()" in outcome.err and "FUSIONS['gate'] = Gate" in outcome.err
         assert not target.exists()
         return
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0 and outcome.err.startswith("Next: segue predict "), outcome.err
     model, *_ = load_model(target)
     expected = restore_step(tmp_path / "run").method.deployed()
     images = torch.randint(0, 256, (1, 3, 32, 32), dtype=torch.uint8)

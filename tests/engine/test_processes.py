@@ -36,6 +36,8 @@ LEARNS = (
 """long enough for a first step that predicts more than background"""
 ODD = ("train.batch_size=9", "train.accumulate=2", "eval.every=2")
 """parts of 5 and 4 images, which processes share as 3 and 2, and as 2 and 2"""
+KEPT = ("model.frozen_stages=1", "train.cache_frozen=true", "train.views=2")
+"""outputs of frozen stages are kept by each process for itself"""
 SLOW = pytest.mark.slow
 
 pytestmark = pytest.mark.precision("float64")  # only rounding may tell one process from several
@@ -113,6 +115,7 @@ def assert_trained_alike(ours: Path, theirs: Path) -> None:
     [
         ("caf", ODD),
         ("caf", ("method.params.rehearsal.weight=1",)),
+        ("caf", KEPT),
         ("plop", ()),
         ("ewc", ()),
         pytest.param("mib", (), marks=SLOW),

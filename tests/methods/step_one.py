@@ -14,6 +14,7 @@ from segue.core import plugins
 from segue.core.scenario import Step
 from segue.engine.train import Session
 from segue.methods.base import Method
+from segue.models.classifier import GrowingClassifier
 from segue.models.segmenter import Output, Segmenter
 from segue.testing import Bench
 
@@ -51,6 +52,12 @@ def step_one(name: str, params: Mapping[str, Any] | None = None, first: int = 3,
     return StepOne(bench, method, session, one, before)
 
 
+def _by_part(classifier: GrowingClassifier, logits: Tensor) -> dict[nn.Module, Tensor]:
+    """Mean logits of each part of a classifier."""
+    means = logits.mean((0, 2, 3)).split(classifier.sizes)
+    return dict(zip(classifier.parts, means, strict=True))
+
+
 def settle(model: Segmenter, images: Tensor, sharp: float = 5.0) -> None:
     """Statistics and scores as after long training: every class is the answer somewhere, some are sure."""
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
@@ -59,6 +66,8 @@ def settle(model: Segmenter, images: Tensor, sharp: float = 5.0) -> None:
     hooks = [
         m.register_forward_hook(lambda m, _, out: means.update({m: out.mean((0, 2, 3))})) for m in outputs
     ]
+    if isinstance(model.classifier, GrowingClassifier):  # its parts are one convolution
+        hooks.append(model.classifier.register_forward_hook(lambda m, _, out: means.update(_by_part(m, out))))
     with torch.no_grad():
         for norm in norms:
             norm.momentum = 1.0

@@ -245,7 +245,7 @@ def test_deployed_ssul_is_written_and_read(tmp_path: Path) -> None:
 
 
 def test_recipe_of_ssul_on_voc() -> None:
-    recipe = resolve("ssul", "voc", "15-5")
+    recipe = resolve("ssul", "voc", "15-5", overrides=["preset=paper"])
     assert (recipe.optim.lr_first, recipe.optim.lr_next, recipe.optim.head_factor) == (1e-3, 1e-3, 10)
     assert (recipe.train.epochs, recipe.train.batch_size, recipe.train.crop) == (50, 32, 513)
     assert recipe.method.params.confidence == 0.7 and recipe.method.params.memory.size == 0

@@ -60,7 +60,7 @@ def test_good_data(segue, folder) -> None:
     assert "24 train images: all 24 x 18 pixels." in text
     time = r"(under 1|\d+) s"
     assert re.search(rf"An epoch of fine-tuning on this cpu, .*: step 0: {time}, step 1: {time}\.", text)
-    assert re.search(r"Memory beside .*: about \d+ MiB for tiny with 24 images of 16 pixels at a time", text)
+    assert re.search(r"Memory beside .*: about \d+ MiB for tiny with 8 images of 16 pixels at a time", text)
 
 
 def test_bad_data_is_told_kind_by_kind(segue, folder) -> None:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 TINY = ("model.backbone=tiny", "model.head=tiny", "model.output_stride=8", "train.crop=64", "train.epochs=2")
-PLAN = ("plan", "caf", "--on", "voc", "--split", "15-5", *TINY)
+PLAN = ("plan", "caf", "--on", "voc", "--split", "15-5", "preset=paper", *TINY)
 
 
 @pytest.fixture

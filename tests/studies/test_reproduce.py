@@ -91,9 +91,13 @@ def test_formats_have_all_columns(tmp_path: Path) -> None:
     table = made("table2", tmp_path)
     columns = len(list(table.columns()))
     assert columns == 14
-    rows = [line for line in paper_latex(table).splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+    rows = [
+        line for line in paper_latex(table).splitlines() if line.endswith(r"\\") and "multicolumn" not in line
+    ]
     assert {line.replace(r"\&", "").count("&") for line in rows} == {columns + 1} and len(rows) == 11
-    assert {line.count("|") for line in paper_markdown(table).splitlines() if line[:1] == "|"} == {columns + 3}
+    assert {line.count("|") for line in paper_markdown(table).splitlines() if line[:1] == "|"} == {
+        columns + 3
+    }
     lines = paper_csv(table).splitlines()
     assert lines[0].count(",") == 1 + 4 * columns and "100-10 121-130 ours" in lines[0]
     assert latex("50% of a_b & c") == r"50\% of a\_b \& c"
@@ -137,7 +141,9 @@ def test_class_orders_are_averaged_and_none_may_lack(tmp_path: Path) -> None:
     assert grid.cells("Ours", "ADE 100-50")[0].ours.mean == pytest.approx(60)
 
 
-def test_what_is_missing_is_run_and_what_is_done_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_run_and_what_is_done_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store_all("table4", tmp_path)
     lost = next(each.place for each in grid_of("table4", tmp_path).wanted if each.row == "Ours")
     shutil.rmtree(lost)
@@ -204,7 +210,9 @@ def test_rows_of_a_recipe_are_forms_of_one_method() -> None:
     assert [(each.name, each.params.variant) for each in variants.values()] == [
         ("caf", "paper"), ("caf", "official"), ("caf", "segue"),
     ]  # fmt: skip
-    weights = {split: resolve("mib", "voc", split, file=file).method.params.kd_weight for split in ("15-5", "15-1")}
+    weights = {
+        split: resolve("mib", "voc", split, file=file).method.params.kd_weight for split in ("15-5", "15-1")
+    }
     assert weights == {"15-5": 10, "15-1": 100}
 
 

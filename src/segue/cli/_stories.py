@@ -15,10 +15,12 @@ COMMANDS = {
     },
     USE: {
         "segue data check --on folder data.root=FOLDER": "are the images usable?",
-        "segue train caf --on folder --split cat,dog/bird data.root=FOLDER": "",
+        "segue train caf --on folder --split a/b data.root=FOLDER model.pretrained=true": "",
         "segue extend MODEL DATA --out GROWN": "new classes, without the old images",
+        "segue predict MODEL photos/ --out predicted": "masks, areas and overlays",
         "segue report RUN": "scores and pictures of a run as one page",
-        "segue export RUN MODEL": "the trained model as a folder or a file",
+        "segue export RUN model.onnx": "the model for other programs, or as a folder",
+        "segue serve MODEL": "an API, and a page to drop images on",
     },
     STUDY: {
         "segue compare --on scenes --split 5-2 --methods mib,caf --seeds 3": "",

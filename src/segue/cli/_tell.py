@@ -43,14 +43,16 @@ def as_typed(target: str, on: str | None, split: str | None, mode: str | None, w
     return shlex.join([target, *said, *words])
 
 
-def with_root(config: RunConfig, words: Sequence[str]) -> list[str]:
-    """These settings, and a place for the data set's folder if it has one that nobody named."""
-    missing = getattr(config.data, "root", "none is needed") is None
-    return [*words, "data.root=FOLDER"] if missing else [*words]
+def with_needed(config: RunConfig, words: Sequence[str]) -> list[str]:
+    """These settings, and what training asks for beside them: the data's folder, the backbone's weights."""
+    root = ["data.root=FOLDER"] if getattr(config.data, "root", "none is needed") is None else []
+    weights = ["model.pretrained=true"] if config.model.pretrained is None else []
+    return [*words, *root, *weights]
 
 
 def train_command(config: RunConfig, source: Path | None, words: Sequence[str]) -> str:
     """How to train on data that was looked at."""
+    words = with_needed(config, words)
     if source is not None:
         return f"train {shlex.join([str(source), *words])}"
     split = config.scenario.split  # a list of classes came from a manifest; offline: nobody said one

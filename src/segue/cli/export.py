@@ -1,43 +1,82 @@
-"""`segue export`: the model of a run as a folder or a file."""
+"""`segue export`: a model for other programs, as a folder or as one file."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from segue.cli._stories import USE
-from segue.cli._tell import tell
-from segue.cli.options import RunFolder, StepOption, named_path
+from segue.cli._tell import quote, tell, tell_next
+from segue.cli.options import StepOption, flag, named_path
+from segue.core.errors import UserError
+from segue.deploy.export.endings import TORCH_EXPORT, TORCHSCRIPT
 
 STORY, PLACE = USE, 7
 
 
 def command(
-    folder: RunFolder,
+    source: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Run folder, model folder or model file (.safetensors).")
+    ],
     out: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL",
+            metavar="OUT",
             parser=named_path,
-            help="The model folder to write, or a file such as model.safetensors.",
+            help="File to write (.onnx, .pt: TorchScript, .pt2: torch.export, .safetensors), or folder.",
         ),
     ],
     step: StepOption = None,
+    output: Annotated[
+        Literal["all", "logits", "mask"],
+        typer.Option("--output", metavar="OUTPUT", help="all, or logits or mask alone (one output)."),
+    ] = "all",
+    input: Annotated[
+        Literal["uint8", "float32"],
+        typer.Option("--input", metavar="TYPE", help="Type of the image: uint8 or float32, both 0..255."),
+    ] = "uint8",
+    half: Annotated[bool, flag("--half", help="ONNX with numbers of 16 bit.")] = False,
+    int8: Annotated[bool, flag("--int8", help="ONNX with numbers of 8 bit; needs --images.")] = False,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            "--images",
+            metavar="FOLDER",
+            help="Images to calibrate on and to measure with; with classes.txt and masks also mIoU.",
+        ),
+    ] = None,
 ) -> None:
-    """Write the model of a run as a model folder, or as one file.
+    """Write a model for other programs: ONNX, TorchScript, torch.export, safetensors or a model folder.
 
     segue export runs/caf-voc-15-5-overlapped-s42 model
 
-    A folder also holds what the method keeps between steps: it can be extended as well as the run can.
-    """
-    from segue.deploy.load import load_run
-    from segue.deploy.model import check_export
+    segue export model model.onnx
 
-    check_export(out)
-    model = load_run(folder, step, device="cpu")
-    model.export(out)
+    segue export model small.onnx --int8 --images photos
+
+    The file is compared with the model before it is kept. A folder also holds what the method keeps between
+    steps: it can be extended as well as the run can.
+    """
+    from segue.deploy.export.write import Wanted, check_export
+    from segue.deploy.load import load, load_run
+
+    if half and int8:
+        raise UserError("--half and --int8 exclude each other: choose one.")
+    smaller = "half" if half else "int8" if int8 else None
+    ending = check_export(out, Wanted(output, input, smaller, images))
+    is_run = (source / "recipe.yaml").is_file()
+    if step is not None and not is_run:
+        raise UserError(f"{source} is no run folder: --step goes with runs, a model has one state.")
+    model = load_run(source, step, device="cpu") if is_run else load(source, device="cpu")
+    report = model.export(out, output, input, smaller, images)
     count = sum(parameter.numel() for parameter in model.network.parameters())
     tell(f"{out}: {len(model.classes)} channels, {count:,} parameters")
-    tell(f"Next, in Python: import segue; segue.load({str(out)!r}).predict('photo.jpg').save('mask.png')")
+    for line in report.lines() if report is not None else ():
+        tell(line)
+    if ending in (TORCHSCRIPT, TORCH_EXPORT):
+        load_words = "torch.jit.load" if ending == TORCHSCRIPT else "torch.export.load"
+        tell(f"Next, in Python: import torch; {load_words}({str(out)!r})")
+    else:
+        tell_next(f"predict {quote(out)} photos/ --out predicted", "masks of new images")

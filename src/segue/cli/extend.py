@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from segue.core.verdict import Verdict
 
 STORY, PLACE = USE, 8
+PASSED_OVER = (
+    "{0} of {1} images in {2} give scores: those that a hash of their names holds out, as in training."
+    " If none of them has trained the model, list all in {2}/val.txt."
+)
 
 
 def command(
@@ -24,7 +28,11 @@ def command(
         str, typer.Argument(metavar="MODEL", help="A model folder, a run folder or a model file.")
     ],
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="Folder of images and masks in which new classes are drawn.")
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="Images in which new classes are drawn: a folder with masks, or annotations.",
+        ),
     ],
     out: Annotated[Path, out_option("Model folder to write.")],
     words: Annotated[
@@ -37,7 +45,10 @@ def command(
     method: Annotated[
         str | None,
         typer.Option(
-            "--method", metavar="METHOD", help="The model's own, or caf.", autocompletion=method_names
+            "--method",
+            metavar="METHOD",
+            help="By default the model's own, or else caf.",
+            autocompletion=method_names,
         ),
     ] = None,
     epochs: Annotated[
@@ -47,9 +58,13 @@ def command(
         str | None,
         typer.Option("--check", metavar="FOLDER", help="Labelled images of old classes, for scores alone."),
     ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option("--keep", metavar="FOLDER", help="Labelled images of old classes, to be shown again."),
+    ] = None,
     max_drop: Annotated[
         float | None,
-        typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes: 2."),
+        typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes (2)."),
     ] = None,
     resume: Annotated[bool, flag("--resume", help="Go on where the same command stopped.")] = False,
     overwrite: Annotated[bool, flag("--overwrite", help="Delete an earlier run of this extension.")] = False,
@@ -63,32 +78,41 @@ def command(
     segue extend model/ new-images/ --out grown
 
     Classes of DATA that the model does not know are new, and only they need to be drawn.
+    COCO, LabelMe and Cityscapes annotations and colour masks are converted to GROWN-data.
     Exit code 0: safe to deploy; 1: look at the verdict first; 2: the command itself is wrong.
     """
     from segue.core.progress import Display
     from segue.core.verdict import limits_of
-    from segue.deploy.examine import VERDICT_PAGE, examine, labelled_images
+    from segue.deploy.examine import VERDICT_PAGE, examine, labelled_images, passed_over
     from segue.deploy.extend import extend, run_folder_of
     from segue.deploy.load import load
+    from segue.deploy.new_data import data_folder
+    from segue.plan.preflight import before_run
 
     limits, said = limits_of(words or [], max_drop)
     said += [] if epochs is None else [f"train.epochs_next={epochs}"]
     names = [name.strip() for name in new.split(",")] if new else []
+    display = Display(quiet=quiet or as_json)
     old = load(model, device)
     if check is not None:
-        labelled_images(check, old)  # said before training, not after
-    display = Display(quiet=quiet or as_json)
-    grown = extend(model, data, out, names, method, said, None, resume, overwrite, device, display, sure=yes)
-    verdict = examine(old, grown, out, data, check, limits, display)
+        images = labelled_images(check, old)  # said before training, not after
+        if others := passed_over(check, images):
+            display.say(PASSED_OVER.format(len(images), len(images) + others, check))
+    options = {"sure": yes, "keep": keep}
+    grown = extend(
+        model, data, out, names, method, said, None, resume, overwrite, device, display, **options,
+        before=lambda recipe: before_run([recipe], device, display, old.network),
+    )  # fmt: skip
+    verdict = examine(old, grown, out, data_folder(data, out), check, limits, display)
     if as_json:
         print_json(dataclasses.asdict(verdict))
     else:
-        _tell_verdict(verdict, out, run_folder_of(out) / VERDICT_PAGE, quiet)
+        _tell_verdict(verdict, model, out, run_folder_of(out) / VERDICT_PAGE, quiet)
     if not verdict.safe:
         raise typer.Exit(1)
 
 
-def _tell_verdict(verdict: Verdict, out: Path, page: Path, quiet: bool) -> None:
+def _tell_verdict(verdict: Verdict, model: str, out: Path, page: Path, quiet: bool) -> None:
     from segue.report.verdict import verdict_table
 
     Console().print(verdict_table(verdict))
@@ -97,4 +121,8 @@ def _tell_verdict(verdict: Verdict, out: Path, page: Path, quiet: bool) -> None:
         tell(f"  {line}")
     tell(f"Model: {out}. Run: {page.parent}")
     tell(f"Pictures of what changed: {page}")
-    tell_next(f"predict {quote(out)} PHOTO", "masks of your images", silent=quiet)
+    following = f"predict {quote(out)} photos/ --out predicted"
+    if verdict.safe:
+        tell_next(following, "masks of new images", silent=quiet)
+    else:
+        tell_next(f"{following} --compare {quote(model)}", "old and grown model on your images", silent=quiet)

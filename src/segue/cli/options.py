@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -165,8 +165,13 @@ def resolve_target(
     mode: str | None,
     seed: int | None,
     words: list[str] | None,
+    device: str = "auto",
+    say: Callable[[str], None] | None = None,
 ) -> tuple[RunConfig, Path | None]:
-    """The recipe that a target and its options name, and the run folder if the target is one."""
+    """The recipe that a target and its options name, and the run folder if the target is one.
+
+    `say` hears which preset was chosen for the device, if one was.
+    """
     from segue.engine.recipe import find_recipe, resolve, stored_recipe
 
     said = settings(words, seed)
@@ -175,7 +180,7 @@ def resolve_target(
             raise UserError("--on, --split and --mode do not go with a run folder: its recipe says them.")
         return stored_recipe(target, said), Path(target)
     if is_recipe(target):
-        return resolve(None, on, split, mode, said, file=find_recipe(target)), None
+        return resolve(None, on, split, mode, said, find_recipe(target), device, say), None
     if "/" in target and not target.endswith(".py"):
         raise UserError(f"{target} is not a run folder: it has no recipe.yaml.")
-    return resolve(target, on, split, mode, said), None
+    return resolve(target, on, split, mode, said, None, device, say), None

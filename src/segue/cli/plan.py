@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from segue.cli._stories import USE
-from segue.cli._tell import as_typed, print_json, tell, tell_next, with_root
+from segue.cli._tell import as_typed, print_json, tell, tell_next, with_needed
 from segue.cli.options import (
     Json,
     Manifest,
@@ -66,7 +66,8 @@ def command(
 
     gpus = [find_gpu(gpu)] if gpu is not None else list(GPUS.values())
     said = with_manifest(words, manifest)
-    config, _ = resolve_target(target, on, split, mode, None, said)
+    notes: list[str] = []
+    config, _ = resolve_target(target, on, split, mode, None, said, "cuda", notes.append)
 
     from segue.plan.plan import make_plan  # torch: not before the recipe is known to be sound
     from segue.plan.tables import plan_notes, plan_tables
@@ -78,10 +79,10 @@ def command(
     console = Console()
     for table in plan_tables(made, gpus, utilisation):
         console.print(table)
-    for note in plan_notes(made, gpus, utilisation):
+    for note in (*plan_notes(made, gpus, utilisation), *notes):
         if not quiet:
             tell(note)
-    tell_next(f"train {as_typed(target, on, split, mode, with_root(config, said))}", silent=quiet)
+    tell_next(f"train {as_typed(target, on, split, mode, with_needed(config, said))}", silent=quiet)
 
 
 def _document(made: Plan, gpus: Sequence[Gpu], utilisation: float) -> dict[str, Any]:

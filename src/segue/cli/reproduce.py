@@ -35,13 +35,17 @@ def command(
     scale: Annotated[
         str, typer.Option("--scale", metavar="SCALE", help="paper (GPUs), voc256 (CPU) or quick (minutes).")
     ] = "quick",
-    from_records: Annotated[bool, flag("--from-records", help="Train nothing: use the runs there are.")] = False,
+    from_records: Annotated[
+        bool, flag("--from-records", help="Train nothing: use the runs there are.")
+    ] = False,
     verify: Annotated[
         bool, flag("--verify", help="Exit with 1 if a row that was once reproduced is not any more.")
     ] = False,
     seeds: Annotated[
         int | None,
-        typer.Option("--seeds", metavar="N", min=1, help="Runs per row, with seeds 0, 1, ...; else the scale's."),
+        typer.Option(
+            "--seeds", metavar="N", min=1, help="Runs per row, with seeds 0, 1, ...; else the scale's."
+        ),
     ] = None,
     out: Annotated[Path, out_option("Folder for runs, tables and figures.")] = Path("runs/reproduce"),
     page: Page = None,

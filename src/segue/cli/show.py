@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from segue.cli._stories import USE
-from segue.cli._tell import as_typed, print_json, tell_next, with_root
+from segue.cli._tell import as_typed, print_json, tell, tell_next, with_needed
 from segue.cli.options import (
     Json,
     Manifest,
@@ -54,16 +54,22 @@ def command(
     from segue.core.explain import explain
 
     said = with_manifest(words, manifest)
-    config, _ = resolve_target(target, on, split, mode, seed, said)
+    notes: list[str] = []
+    config, _ = resolve_target(target, on, split, mode, seed, said, say=notes.append)
     if explained and as_json:
         print_json(explain(config))
     elif explained:
+        for note in notes:
+            tell(note)
         _print_keys(explain(config))
     elif as_json:
         print_json(as_dict(config))
     else:
-        print(to_yaml(config), end="")
-    tell_next(f"train {as_typed(target, on, split, mode, with_root(config, said))}", silent=quiet or as_json)
+        comments = "".join(f"# {note}\n" for note in notes)
+        print(f"{comments}{to_yaml(config)}", end="")
+    tell_next(
+        f"train {as_typed(target, on, split, mode, with_needed(config, said))}", silent=quiet or as_json
+    )
 
 
 def _print_keys(keys: Iterable[Key]) -> None:

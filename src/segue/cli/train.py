@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from segue.core.records import RunRecord
 
 STORY, PLACE = USE, 4
+MOST_CLASSES = 11
+"""classes whose scores fit a line; those of more are in the report"""
 NOTHING = (
     "Every class is at 0. Train longer (train.epochs), start from a pretrained backbone"
     " (model.pretrained=true), or look at what the model sees ('segue data show')."
@@ -60,25 +62,44 @@ def command(
 ) -> None:
     """Train a model step by step, and test it after each step.
 
-    segue train caf --on voc --split 15-5 --mode overlapped data.root=FOLDER
+    segue train caf --on voc --split 15-5 data.root=FOLDER model.pretrained=true
+
+    Network and batch fit the machine unless preset=laptop, gpu or paper is said.
 
     Everything else is a setting: KEY=VALUE.
     'segue show METHOD --on DATASET --split SPLIT --explain' lists every key with meaning, range and default.
     """
-    config, folder = resolve_target(target, on, split, mode, seed, with_manifest(words, manifest))
-
     from segue.core.progress import Display
+
+    display, said = Display(quiet=quiet), with_manifest(words, manifest)
+    config, folder = resolve_target(target, on, split, mode, seed, said, device, display.say)
+
     from segue.engine.folder import default_folder
     from segue.engine.run import run  # torch: not before the recipe is known to be sound
+    from segue.plan.preflight import before_run
 
     folder = out or folder or default_folder(config)
-    record = run(config, folder, resume, overwrite, device, Display(quiet=quiet), start)
+    if not (resume and (folder / "recipe.yaml").is_file()):  # it was said when the run began
+        before_run([config], device, display)
+    record = run(config, folder, resume, overwrite, device, display, start)
     if record is not None:
         print_tables([record])
         if not quiet and _learned_nothing(record):
             tell(NOTHING)
+        if not quiet and len(record.steps[-1].classes) <= MOST_CLASSES:
+            tell(_class_scores(record))
         tell(f"Run folder: {folder}")
         tell_next(f"report {quote(folder)}", "curves and pictures", silent=quiet)
+
+
+def _class_scores(record: RunRecord) -> str:
+    """IoU of every class at the end, in one line."""
+    from segue.core.metrics import iou
+    from segue.report.tables import format_number
+
+    last = record.steps[-1]
+    shown = zip(last.classes, iou(last.matrix), strict=True)
+    return "IoU at the end: " + ", ".join(f"{name} {format_number(100 * score, 1)}" for name, score in shown)
 
 
 def _learned_nothing(record: RunRecord) -> bool:

@@ -51,6 +51,12 @@ class ScenarioConfig:
     """number of first steps that the model had learned before the run: their classes need no images"""
     learned_by: str | None = None
     """digest of the model that had learned them"""
+    keep: str | None = None
+    """folder of labelled images of old classes that are shown again in the steps after `learned`"""
+    keep_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """fraction of each batch that the images of keep take"""
+    keep_digest: str | None = None
+    """digest of the images of keep"""
     manifest: str | None = None
     """scenario.json that lists the images of every step"""
     hold_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -71,10 +77,14 @@ class ModelConfig:
     """number of stages of the backbone, if not all"""
     weights: str | None = None
     """local state dict of the backbone (safetensors or a weights-only .pth)"""
-    pretrained: bool = False
-    """weights from timm's hub"""
+    pretrained: bool | None = None
+    """weights from timm's hub: true, or false for random ones; null until one of them is said"""
     frozen_stages: Annotated[int, Field(ge=0)] = 0
     """number of first stages of the backbone that are never trained"""
+    network: dict[str, Any] | None = None
+    """description of an adopted network, in place of backbone and head"""
+    settled: tuple[dict[str, Any], ...] = ()
+    """specs of fusion layers that earlier methods left at the end of the encoder: fixed parts of it"""
 
 
 @dataclass(frozen=True)
@@ -143,6 +153,12 @@ class TrainConfig:
     """fraction of the crops that are placed on the target of crop_on"""
     balance: Literal["none", "classes"] = "none"
     """weights of pixels in every cross-entropy: equal, or by how seldom their class is in the micro-batch"""
+    views: Annotated[int, Field(ge=0)] = 0
+    """number of fixed crops and flips of each image; 0: new ones in every epoch"""
+    cache_frozen: bool = False
+    """outputs of the frozen stages computed once for student and teacher and, with `views`, once per view"""
+    cache_gb: NonNegative = 1.0
+    """gigabytes of memory for outputs of frozen stages; what does not fit is computed again"""
     norm: Literal["frozen", "batch"] = "frozen"
     """batch norm in incremental steps: running statistics, or those of the batch"""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -291,15 +307,27 @@ def _drop_added(params: Any, content: dict[str, Any]) -> None:
 def decisive(config: RunConfig) -> dict[str, Any]:
     """A recipe as it is hashed: without keys that older recipes lack, where they say nothing."""
     content = as_dict(config)
+    content["model"]["pretrained"] = bool(config.model.pretrained)  # what is open until it is said was false
     _drop_added(config.method.params, content["method"]["params"])
     if not config.scenario.learned:
         for key in ("learned", "learned_by"):
             del content["scenario"][key]
+    if config.scenario.keep is None:
+        for key in ("keep", "keep_share", "keep_digest"):
+            del content["scenario"][key]
+    if not config.model.settled:
+        del content["model"]["settled"]
     if config.train.crop_on == "none":
         for key in ("crop_on", "crop_on_share"):
             del content["train"][key]
+    if config.model.network is None:
+        del content["model"]["network"]
     if config.train.balance == "none":
         del content["train"]["balance"]
+    for key in ("views", "cache_frozen"):
+        if not content["train"][key]:
+            del content["train"][key]
+    del content["train"]["cache_gb"]  # of time alone
     if not config.eval.closed:
         del content["eval"]["background"]
     if config.method.fuse == "none":

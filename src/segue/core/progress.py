@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 REFRESH_SECONDS = 0.2
 HEARTBEAT_SECONDS = 60.0
@@ -106,6 +113,8 @@ def terminal_bars(console: Console, transient: bool) -> Progress:
         BarColumn(bar_width=16),
         MofNCompleteColumn(),
         TextColumn("{task.fields[text]}"),
+        TimeElapsedColumn(),
+        TextColumn("<"),
         TimeRemainingColumn(compact=True),
     )
     return Progress(*columns, console=console, transient=transient)

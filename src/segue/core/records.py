@@ -104,7 +104,7 @@ class StepRecord:
     peak_memory: int
     """bytes: device peak on CUDA, resident-set peak of the process elsewhere"""
     images: dict[str, int]
-    """how many images trained and tested the step; with replay also how many exemplars trained it"""
+    """how many images trained and tested the step; with replay also how many exemplars or kept images did"""
     parameters: dict[str, int]
     """trainable and total parameters of the model"""
     offline: bool = False

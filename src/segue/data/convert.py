@@ -22,6 +22,7 @@ from segue.data.annotations.target import (
     folders_of,
     write_class_names,
     write_image,
+    write_listing,
     write_lists,
     write_mask,
 )
@@ -72,12 +73,14 @@ def convert(
     skip_bad: bool = False,
     advance: Callable[[int, int], None] | None = None,
     bits: int = 16,
+    listing: str | None = None,
 ) -> Converted:
     """Write a source as a new folder, all of it or nothing.
 
     Images that cannot be used are an error; `skip_bad` leaves them out instead. Where the source does not say
     which images are for testing, `test_share` of them are, chosen by a hash of their keys. `bits` of a 16-bit
-    image carry the picture: 12 makes 4095 white.
+    image carry the picture: 12 makes 4095 white. `listing` is the name of a file that lists all others that
+    were written, for whoever is to remove them again.
     """
     if layout not in ("voc", "folder"):
         raise UserError(f"The layout '{layout}' is unknown. Valid: voc, folder.")
@@ -96,6 +99,8 @@ def convert(
         write_class_names(partial / "classes.txt", source.classes)
         notes = [*_note_deep(done, bits), *notes]
         result = _summary(source, out, done, keys, notes, bad)
+        if listing is not None:
+            write_listing(partial / listing, partial)
     return result
 
 

@@ -94,6 +94,11 @@ def labelled_images(check: str | Path, model: Model) -> SegDataset:
     return images
 
 
+def passed_over(check: str | Path, checked: SegDataset) -> int:
+    """Images of a check folder that give no score, because a hash of their names says that they train."""
+    return len(folder_images(check, "train")) if checked.notes else 0
+
+
 def _new_scores(run_folder: Path, known: int) -> dict[str, float | None]:
     """IoU of each new class on the held-out new images, in points."""
     record = read_run(run_folder).steps[-1]

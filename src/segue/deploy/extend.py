@@ -8,23 +8,34 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor, nn
 
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.overrides import merge, parse_overrides
+from segue.core.presets import choose_preset
 from segue.core.progress import Display
+from segue.data.kept import kept_digest, open_kept
 from segue.deploy.folder_images import folder_images
+from segue.deploy.freezing import tell_freezing, with_freezing
 from segue.deploy.load import load, load_run
 from segue.deploy.model import Model
+from segue.deploy.new_data import ready_folder
 from segue.engine.checkpoint import tensor_digest
-from segue.engine.learned import Learned
+from segue.engine.learned import Learned, check_fit
+from segue.engine.preset import KEY
 from segue.engine.recipe import complete
 from segue.engine.run import run
+from segue.models.adopted.network import AdoptedNetwork
+from segue.models.network import Network
 
 DEFAULT_METHOD = "caf"
 ALIKE = 0.8
@@ -44,11 +55,16 @@ def extend(
     device: str = "auto",
     display: Display | None = None,
     sure: bool = False,
+    keep: str | Path | None = None,
+    before: Callable[[RunConfig], None] | None = None,
 ) -> Model:
     """Teach a model the classes of a folder that it does not know yet, and write the grown model to `out`.
 
-    Only the new classes need to be annotated in `data`. `new` narrows them; `sure` says that names which look
-    like slips of known ones are meant. The model that is extended stays as it is.
+    `data` is a folder of images and masks, or annotations of another tool (COCO, LabelMe, Cityscapes, masks),
+    which are converted to `OUT-data`. Only the new classes need to be annotated. `new` narrows them; `sure`
+    says that names which look like slips of known ones are meant. `keep` is a folder of a few labelled images
+    of old classes, which are shown again. `before` sees the recipe before anything is trained. The model that
+    is extended stays as it is.
 
     Examples:
         >>> import segue
@@ -58,26 +74,78 @@ def extend(
     """
     source = str(model) if isinstance(model, str | Path) else "the model"
     loaded = load(model, "cpu") if isinstance(model, str | Path) else model
-    out = Path(out)
-    if isinstance(model, str | Path) and out.resolve() == user_path(model).resolve():
-        raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
-    classes = new_classes(loaded, data, new, sure)
-    config = recipe_of(loaded, data, classes, method, overrides)
+    out, display = Path(out), display or Display()
+    _check_out(out, model, resume or overwrite)
     folder = Path(run_folder) if run_folder is not None else run_folder_of(out)
-    own = loaded.history is not None and loaded.history.method == config.method.name
-    if loaded.network.fusion is not None and not own:
-        raise UserError(
-            f"{source} has the fusion layer of {loaded.history.method if loaded.history else 'its method'}:"
-            " extend it with that method."
-        )
-    kept = loaded.history.kept if loaded.history is not None and own else {}
-    learned = Learned(loaded.network.state_dict(), kept, source)
-    run(config, folder, resume, overwrite, device, display, learned=learned)
-    grown = load_run(folder, device=device)
+    with ready_folder(data, out, folder, resume, overwrite, display) as images:
+        classes = new_classes(loaded, images, new, sure, data)
+        name = method or (loaded.history.method if loaded.history is not None else DEFAULT_METHOD)
+        words = with_freezing(loaded, name, overrides, device)
+        config = recipe_of(loaded, images, classes, name, words, keep, device)
+        own = _is_own(loaded, config.method.name)
+        kept = loaded.history.kept if loaded.history is not None and own else {}
+        module = _own_module(loaded)
+        learned = Learned(handed_over(loaded.network, own)[1], kept, source, module)
+        if not own or any(word.startswith(("method.", "model.")) for word in overrides):
+            check_fit(config, learned)
+        if before is not None:
+            before(config)
+        run(config, folder, resume, overwrite, device, display, learned=learned)
+    tell_freezing(loaded, config, display)
+    grown = load_run(folder, device=device, module=module)
     history = grown.history.after(loaded.history) if grown.history is not None else None
     grown = replace(grown, colours=_grown_colours(loaded, grown), history=history)
-    grown.save(out)
+    _save_whole(grown, out)
     return grown
+
+
+def _own_module(model: Model) -> nn.Module | None:
+    """The module that a network was adopted from, if it is the user's own: no recipe can build it."""
+    network = model.network
+    if isinstance(network, AdoptedNetwork) and network.adoption.source["kind"] == "module":
+        return network.plain_module()
+    return None
+
+
+def _check_out(out: Path, model: Model | str | Path, again: bool) -> None:
+    """Refuse to write the grown model over another one."""
+    if isinstance(model, str | Path) and out.resolve() == user_path(model).resolve():
+        raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
+    if not again and out.exists() and (out.is_file() or any(out.iterdir())):
+        raise UserError(f"{out} exists. Go on with --resume, start anew with --overwrite, or rename --out.")
+
+
+def _save_whole(model: Model, out: Path) -> None:
+    """Write a new model, or nothing: a full disk leaves no piece of one."""
+    is_new = not out.exists()
+    try:
+        model.save(out)
+    except BaseException:
+        if is_new:
+            shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
+def handed_over(network: Network, own: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The settings and the weights with which a method goes on, whose `own` network it is or not.
+
+    A fusion layer of another method becomes a fixed part of the encoder: predictions stay as they were.
+    """
+    settings, state = asdict(network.config), network.state_dict()
+    if own or network.fusion is None:
+        return settings, state
+    before, after = "fusion.", f"settled.{len(network.settled)}."
+    settings["settled"] = [*settings["settled"], network.spec()["fusion"]]
+    renamed = {
+        f"{after}{name.removeprefix(before)}" if name.startswith(before) else name: tensor
+        for name, tensor in state.items()
+    }
+    return settings, renamed
+
+
+def _is_own(model: Model, method: str) -> bool:
+    """Whether a method has made the model: then it knows its layers and what is kept."""
+    return model.history is not None and model.history.method == method
 
 
 def run_folder_of(out: Path) -> Path:
@@ -85,9 +153,11 @@ def run_folder_of(out: Path) -> Path:
     return out.with_name(f"{out.name}-run")
 
 
-def new_classes(model: Model, data: str | Path, narrowed: Sequence[str], sure: bool) -> tuple[str, ...]:
-    """The classes of a folder that a model does not know, in the folder's order."""
-    table = folder_images(data, "train").classes
+def new_classes(
+    model: Model, folder: str | Path, narrowed: Sequence[str], sure: bool, data: str | Path
+) -> tuple[str, ...]:
+    """The classes of a folder that a model does not know, in the folder's order; `data` is its name."""
+    table = folder_images(folder, "train").classes
     known, names = set(model.classes), tuple(table.names.values())
     for name in narrowed:
         if name in known:
@@ -121,14 +191,22 @@ def recipe_of(
     new: Sequence[str],
     method: str | None,
     overrides: Sequence[str],
+    keep: str | Path | None = None,
+    device: str = "auto",
 ) -> RunConfig:
-    """The recipe of the step: that of the model's run, on new images."""
+    """The recipe of the step: that of the model's run, on new images.
+
+    Without such a run, and where a preset is named, batch, epochs and precision are those of a preset.
+    """
     history = model.history
-    steps = history.steps if history is not None else (model.classes[1:],)
-    stored: Mapping[str, Any] = history.recipe if history is not None else _plain_recipe(model)
-    name = method or (history.method if history is not None else DEFAULT_METHOD)
-    own = history is not None and name == history.method
+    steps = history.steps if history is not None else _grown_steps(model)
     said = parse_overrides(overrides)
+    preset = said.pop(KEY, None)
+    stored: dict[str, Any] = dict(history.recipe) if history is not None else {}
+    if preset is not None or history is None:
+        stored = merge(stored, _preset_values(model, preset, device))
+    name = method or (history.method if history is not None else DEFAULT_METHOD)
+    own = _is_own(model, name)
     scenario = {
         "dataset": "folder",
         "split": [list(step) for step in (*steps, tuple(new))],
@@ -136,23 +214,35 @@ def recipe_of(
         "learned": len(steps),
         "learned_by": tensor_digest(model.network.state_dict()),
     }
+    if keep is not None:
+        scenario |= {"keep": str(keep), "keep_digest": kept_digest(open_kept(str(keep)))}
     for key in ("void", "future"):
         if key in stored.get("scenario", {}):
             scenario[key] = stored["scenario"][key]
-    asked = {
+    asked: dict[str, Any] = {
         "scenario": scenario,
         "method": dict(stored["method"]) if own else {"name": name},
         "data": {"root": str(data)},
-        "model": {**asdict(model.network.config), "weights": None, "pretrained": False},
+        "model": {**handed_over(model.network, own)[0], "weights": None, "pretrained": False},
         **{section: stored[section] for section in ("optim", "train") if section in stored},
         "eval": {**stored.get("eval", {}), "background": "closed" if model.closed else "open"},
     }
     return complete(merge(json.loads(json.dumps(asked)), said))
 
 
-def _plain_recipe(model: Model) -> dict[str, Any]:
-    """For a model of which only the network is known: its own image size, all else as usual."""
-    return {"train": {} if model.images.size is None else {"crop": model.images.size}}
+def _grown_steps(model: Model) -> tuple[tuple[str, ...], ...]:
+    """The classes of each step, as the classifier has grown: its first part holds background too."""
+    names = iter(model.classes[1:])
+    first, *rest = model.network.classifier.sizes
+    return tuple(tuple(islice(names, size)) for size in (first - 1, *rest))
+
+
+def _preset_values(model: Model, name: str | None, device: str) -> dict[str, Any]:
+    """A preset without its network, which is the model's, as the size of its images is."""
+    chosen = choose_preset(name, device).values
+    values = {section: chosen[section] for section in ("optim", "train") if section in chosen}
+    size = {} if model.images.size is None else {"crop": model.images.size}
+    return merge(values, {"train": {"epochs_next": None, **size}})
 
 
 def _grown_colours(before: Model, after: Model) -> tuple[Any, ...]:

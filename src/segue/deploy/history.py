@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -46,7 +47,10 @@ class History:
         return replace(self, images=images)
 
 
-PLACES = (("data", "root"), ("data", "skip"), ("model", "weights"), ("scenario", "manifest"))
+PLACES = (
+    *(("data", "root"), ("data", "skip"), ("model", "weights")),
+    *(("scenario", "manifest"), ("scenario", "keep")),
+)
 """recipe keys that name files of the machine where a run was trained"""
 
 
@@ -56,4 +60,8 @@ def without_places(recipe: Mapping[str, Any]) -> dict[str, Any]:
     for section, key in PLACES:
         if key in plain.get(section, {}):
             plain[section][key] = None
+    source = (plain.get("model", {}).get("network") or {}).get("source", {})
+    if "code" in source:
+        told = {**source, "code": Path(source["code"]).name}
+        plain["model"]["network"] = {**plain["model"]["network"], "source": told}
     return plain

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from torch import nn
+
 from segue.core.config import as_dict, read_back
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.palette import BACKGROUND
 from segue.core.records import read_run
+from segue.deploy.adopt import adopt_from
+from segue.deploy.families import is_source
 from segue.deploy.history import History, StepImages, without_places
 from segue.deploy.model import Model
 from segue.deploy.model_file import load_model
@@ -17,14 +21,20 @@ from segue.deploy.prepare import Preparation
 from segue.engine.learned import kept_state
 from segue.engine.restore import restore_step
 from segue.engine.runtime import pick_device
+from segue.models.adopted.network import AdoptedNetwork
+from segue.models.adopted.sources import absolute, own_code
 from segue.report.pictures import shipped_colours
 
 
-def load(path: str | Path, device: str = "auto") -> Model:
+def load(path: str | Path, device: str = "auto", code: str | None = None) -> Model:
     """The model of a model folder, of a model file, or of a run folder after its last finished step.
 
+    Networks of other libraries are adopted, if their files say enough (`segue.adopt`): hf:FOLDER, smp:FOLDER,
+    torchvision:NAME@FILE, or file.py:function, whose code is run.
+
     `device` is auto (CUDA, then MPS, then the CPU), cpu, cuda, cuda:1 or mps. A model folder or file runs no
-    code and fetches nothing, whoever wrote it. A run of a method file of one's own runs that file.
+    code and fetches nothing, whoever wrote it. A run of a method file of one's own runs that file. A model
+    that was adopted from code of one's own needs that code again: `code` is file.py:function.
 
     Examples:
         >>> import segue
@@ -33,25 +43,38 @@ def load(path: str | Path, device: str = "auto") -> Model:
         >>> segue.load("model.safetensors").classes == model.classes
         True
     """
-    path, where = user_path(path), pick_device(device)
+    where = pick_device(device)
+    if is_source(str(path)):
+        model = adopt_from(str(path))
+        model.network.to(where)
+        return model
+    path = user_path(path)
+    module = own_code(code) if code is not None else None
     if is_model_folder(path):
-        stored = load_folder(path)
+        stored = load_folder(path, module)
         header = stored.header
         network = stored.network.to(where)
+        if code is not None and isinstance(network, AdoptedNetwork):
+            network = network.built_by(absolute(code))
         return Model(network, header.classes, header.images, stored.history, header.colours, header.closed)
     if path.is_dir():
-        return load_run(path, device=device)
+        return load_run(path, device=device, module=module)
     if not path.is_file():
         raise UserError(f"There is no model {path}: name a model folder, a run folder or NAME.safetensors.")
-    network, header = load_model(path)
+    network, header = load_model(path, module)
     return Model(
         network.to(where), header.classes, header.images, colours=header.colours, closed=header.closed
     )
 
 
-def load_run(folder: str | Path, step: int | None = None, device: str = "auto") -> Model:
-    """The model of a run after one of its steps, or after the last finished one; the data are not needed."""
-    where, restored = pick_device(device), restore_step(folder, step)
+def load_run(
+    folder: str | Path, step: int | None = None, device: str = "auto", module: nn.Module | None = None
+) -> Model:
+    """The model of a run after one of its steps, or after the last finished one; the data are not needed.
+
+    `module` is the user's own, for a run that began with a network of his.
+    """
+    where, restored = pick_device(device), restore_step(folder, step, module)
     config, classes, network = restored.config, restored.classes, restored.method.deployed()
     kept = kept_state(restored.method, network)
     images = _step_images(Path(folder), len(restored.steps))

@@ -17,14 +17,15 @@ from typing import Annotated, Any
 from pydantic import Field
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from segue.core.classes import Colour
 from segue.core.config import validate
 from segue.core.errors import UserError
 from segue.core.records import atomic_file
 from segue.deploy.prepare import Preparation
-from segue.models.segmenter import Segmenter
+from segue.models.build import network_from_spec
+from segue.models.network import Network
 
 FORMAT, FIRST_FORMAT = "segue-model-2", "segue-model-1"
 WRONG_HEADER = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError)
@@ -37,7 +38,7 @@ class Header:
     """What stands beside the weights."""
 
     network: dict[str, Any]
-    """`Segmenter.spec()`"""
+    """`Network.spec()`"""
     classes: tuple[str, ...]
     """names of the channels, background first"""
     images: Preparation
@@ -49,7 +50,7 @@ class Header:
 
 
 def save_model(
-    network: Segmenter,
+    network: Network,
     classes: Sequence[str],
     path: str | Path,
     images: Preparation | None = None,
@@ -63,7 +64,7 @@ def save_model(
         file.write(save(tensors, {"format": FORMAT, "about": json.dumps(dataclasses.asdict(header))}))
 
 
-def load_model(path: str | Path) -> tuple[Segmenter, Header]:
+def load_model(path: str | Path, module: nn.Module | None = None) -> tuple[Network, Header]:
     """The network, ready to predict, and what stands beside its weights."""
     metadata, tensors = _read(path)
     written = metadata.get("format")
@@ -72,16 +73,21 @@ def load_model(path: str | Path) -> tuple[Segmenter, Header]:
     try:
         found = json.loads(metadata["about"])
         header = validate(Header, found if written == FORMAT else _from_first(found), "")
-        return described_network(header, tensors), header
+        return described_network(header, tensors, module), header
     except WRONG_HEADER as error:
         raise wrong_header(path, error) from error
 
 
-def described_network(header: Header, tensors: Mapping[str, Tensor]) -> Segmenter:
-    """The network that a header describes, with its weights; one of `WRONG_HEADER` if they do not fit."""
+def described_network(
+    header: Header, tensors: Mapping[str, Tensor], module: nn.Module | None = None
+) -> Network:
+    """The network that a header describes, with its weights; one of `WRONG_HEADER` if they do not fit.
+
+    `module` is code of the user's own, for a network that was adopted from it.
+    """
     if header.colours and len(header.colours) != len(header.classes):
         raise ValueError(f"{len(header.colours)} colours for {len(header.classes)} channels")
-    network = Segmenter.from_spec(header.network, len(header.classes))
+    network = network_from_spec(header.network, len(header.classes), module)
     network.load_state_dict(tensors, strict=True)
     if broken := [name for name, values in tensors.items() if values.isnan().any()]:
         raise ValueError(f"{broken[0]} holds NaN")

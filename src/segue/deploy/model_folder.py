@@ -22,7 +22,7 @@ from typing import Any
 
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from torch import Tensor
+from torch import Tensor, nn
 
 from segue.core.config import validate
 from segue.core.errors import UserError
@@ -31,7 +31,7 @@ from segue.core.records import atomic_file, write_json
 from segue.deploy.card import model_card
 from segue.deploy.history import History, StepImages
 from segue.deploy.model_file import WRONG_HEADER, Header, described_network, wrong_header
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 FORMAT = "segue-folder-1"
 READABLE = ("segue-folder-1",)
@@ -63,13 +63,13 @@ class Section:
 class Stored:
     """A model folder, read and checked."""
 
-    network: Segmenter
+    network: Network
     header: Header
     history: History | None
     digest: str
 
 
-def save_folder(folder: Path, network: Segmenter, header: Header, history: History | None) -> None:
+def save_folder(folder: Path, network: Network, header: Header, history: History | None) -> None:
     """Write a model folder; config.json last, so that a folder with one is whole."""
     _check_place(folder)
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
@@ -102,8 +102,11 @@ def write_card(folder: Path, card: str) -> None:
         file.write(card.encode("utf-8", "replace"))
 
 
-def load_folder(folder: Path) -> Stored:
-    """The model of a folder, unless something in it is damaged, or newer than this version."""
+def load_folder(folder: Path, module: nn.Module | None = None) -> Stored:
+    """The model of a folder, unless something in it is damaged, or newer than this version.
+
+    `module` is code of the user's own, for a network that was adopted from it.
+    """
     config, preparation = (_read_json(folder / name) for name in (CONFIG, PREPARATION))
     found = config.get("segue")
     if not isinstance(found, dict) or not isinstance(found.get("format"), str):
@@ -119,7 +122,7 @@ def load_folder(folder: Path) -> Stored:
         raise UserError(f"{folder} is damaged or was edited: its content does not match its digest.")
     try:
         section = validate(Section, found, "segue")
-        network = described_network(section.header, load_tensors(weights))
+        network = described_network(section.header, load_tensors(weights), module)
         kept: dict[str, Tensor] = load_tensors(rest) if rest else {}
     except WRONG_HEADER as error:
         raise wrong_header(folder, error) from error
@@ -145,7 +148,7 @@ def _config(header: Header, about: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _preparation(network: Segmenter, header: Header) -> dict[str, Any]:
+def _preparation(network: Network, header: Header) -> dict[str, Any]:
     size = header.images.size
     return {
         "do_resize": size is not None,

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import torch
 from PIL import Image
 from pydantic import Field
-from torch import Tensor
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms.v2 import functional
 
 from segue.core.config import Count
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.data.images import READ_ERRORS, read_image, rgb_pixels
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ImageLike = str | Path | Image.Image | np.ndarray
 MOST_PIXELS = 2**22
@@ -60,11 +59,23 @@ class Preparation:
 
     def tensor(self, pixels: np.ndarray) -> Tensor:
         """The input of the network, uint8, 1 x 3 x height x width."""
+        import torch  # here: models in other runtimes need none
+        from torchvision.transforms import InterpolationMode
+        from torchvision.transforms.v2 import functional
+
         tensor = torch.from_numpy(np.require(pixels.transpose(2, 0, 1)[None], requirements=["C", "W"]))
         height, width = self.input_size(pixels.shape[0], pixels.shape[1])
         if tensor.shape[-2:] == (height, width):
             return tensor
         return functional.resize_image(tensor, [height, width], InterpolationMode.BILINEAR, antialias=True)
+
+    def resized(self, pixels: np.ndarray) -> np.ndarray:
+        """The input of the network as an array, height x width x 3: `tensor` without torch.
+
+        PIL smooths like torchvision; single values may differ by one, since the two round differently.
+        """
+        height, width = self.input_size(pixels.shape[0], pixels.shape[1])
+        return resize_pixels(pixels, height, width)
 
     def input_size(self, height: int, width: int) -> tuple[int, int]:
         """Height and width that the network sees: those of a test, within bounds for huge and thin images."""
@@ -73,3 +84,11 @@ class Preparation:
             height, width = (int(self.size * side / shorter) for side in (height, width))
         factor = min(1.0, math.sqrt(MOST_PIXELS / (height * width)))
         return max(1, int(factor * height)), max(1, int(factor * width))
+
+
+def resize_pixels(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
+    """An image of another size: bilinear, smoothed where it becomes smaller."""
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    resized = Image.fromarray(np.ascontiguousarray(pixels)).resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(resized)

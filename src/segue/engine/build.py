@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Container
 from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import nn
 
 from segue.core import plugins
-from segue.core.config import RunConfig
+from segue.core.config import ModelConfig, RunConfig
 from segue.core.errors import UserError
+from segue.core.machine import CLEARLY, free_memory
 from segue.core.manifest import from_manifest, read_manifest
 from segue.core.progress import Display
 from segue.core.scenario import Scenario, make_scenario
@@ -18,8 +21,9 @@ from segue.data.datasets.base import DataSplit, SegDataset
 from segue.data.index import class_index
 from segue.engine.runtime import derive_seed, seed_all
 from segue.methods.base import Method
+from segue.models.build import build_network
 from segue.models.classifier import GrowingClassifier
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 DOCTOR = "segue data check --skip-bad FILE"
 
@@ -31,29 +35,60 @@ def open_sets(config: RunConfig) -> tuple[SegDataset, SegDataset]:
 
 def open_set(config: RunConfig, split: DataSplit) -> SegDataset:
     """The images of one split alone: those of the other may be gone."""
+    check_data_fits(config)
     kind: type[SegDataset] = plugins.find("dataset", config.scenario.dataset)
     return kind(config.data, split)
 
 
-def build_method(config: RunConfig, device: torch.device, initial_weights: bool = True) -> Method:
-    """The method with its model, not grown yet; the same weights for the same seed.
+def check_data_fits(config: RunConfig) -> None:
+    """Refuse a data set whose settings ask for more memory than there is."""
+    kind: type[SegDataset] = plugins.find("dataset", config.scenario.dataset)
+    need, free = kind.own_memory(config.data), free_memory()
+    if free is not None and need > CLEARLY * free:
+        raise UserError(
+            f"The data set {config.scenario.dataset} would need about {need / 2**30:,.0f} GiB of memory by"
+            f" itself, but {free / 2**30:.1f} GiB are free: lower the numbers of its section data."
+        )
 
-    Without `initial_weights` no pretrained ones are read: those of a checkpoint will take their place.
-    """
-    if config.train.compile and config.train.checkpointing:
-        raise UserError("train.compile and train.checkpointing do not go together: choose one of them.")
-    model = config.model
-    pretrained = model.weights or model.pretrained or model.backbone == "tiny"  # there are no weights of it
-    if initial_weights and model.frozen_stages and not pretrained:
+
+def check_weights(model: ModelConfig) -> None:
+    """A network that begins with random weights has to be meant, and none of it can be frozen."""
+    if model.backbone == "tiny" or model.weights or model.pretrained:  # there are no weights of tiny
+        return
+    if model.pretrained is None:
+        raise UserError(
+            f"Where do the weights of {model.backbone} come from? From a file: model.weights=FILE. From the"
+            " hub of timm, which downloads them: model.pretrained=true. From nothing, which needs many images"
+            " and epochs: model.pretrained=false."
+        )
+    if model.frozen_stages:
         raise UserError(
             f"model.frozen_stages={model.frozen_stages} would freeze a network that has learned nothing: name"
             " its weights with model.weights=FILE, fetch them with model.pretrained=true, or set"
             " model.frozen_stages=0."
         )
+
+
+def build_method(
+    config: RunConfig, device: torch.device, initial_weights: bool = True, module: nn.Module | None = None
+) -> Method:
+    """The method with its model, not grown yet; the same weights for the same seed.
+
+    Without `initial_weights` no pretrained ones are read: those of a checkpoint will take their place.
+    `module` is the user's own, for a network that no recipe can build; it is copied.
+    """
+    if config.train.compile and config.train.checkpointing:
+        raise UserError("train.compile and train.checkpointing do not go together: choose one of them.")
+    if config.train.compile and config.train.cache_frozen:
+        raise UserError("train.compile and train.cache_frozen do not go together: choose one of them.")
     kind: type[Method] = plugins.find("method", config.method.name)
     seed_all(derive_seed(config.train.seed))
     structure = config.model if initial_weights else replace(config.model, weights=None, pretrained=False)
-    method = kind(config.method.params, Segmenter(structure)).to(device)
+    network = build_network(structure, copy.deepcopy(module))
+    if initial_weights and config.model.network is None:
+        check_weights(config.model)  # a backbone that there is not was named first
+    _check_crop(config, network)
+    method = kind(config.method.params, network).to(device)
     method.new_start = config.method.start
     if config.method.start != "own" and not isinstance(method.model.classifier, GrowingClassifier):
         raise UserError(
@@ -67,6 +102,15 @@ def build_method(config: RunConfig, device: torch.device, initial_weights: bool 
     if config.train.compile:
         method.model.compile()
     return method
+
+
+def _check_crop(config: RunConfig, network: Network) -> None:
+    """Crops that would be padded teach the network about padding, and shift its maps against the labels."""
+    if left := config.train.crop % network.divisor:
+        raise UserError(
+            f"train.crop={config.train.crop}: {config.model.backbone} takes multiples of {network.divisor}"
+            f" pixels; set train.crop={max(config.train.crop - left, network.divisor)}."
+        )
 
 
 def build_scenario(

@@ -12,7 +12,11 @@ def cautions(config: RunConfig, images: int, published: int | None) -> list[str]
     """Remarks on a recipe whose data set has so many training images."""
     found = []
     if published is not None and images < LEAST_SHARE * published:
-        missing = " (SBD's masks are missing: segue data fetch voc tells how)" if config.scenario.dataset == "voc" else ""
+        missing = (
+            " (SBD's masks are missing: segue data fetch voc tells how)"
+            if config.scenario.dataset == "voc"
+            else ""
+        )
         found.append(
             f"{config.scenario.dataset} has {images:,} training images here, published results have"
             f" {published:,}{missing}: scores cannot be compared with them."

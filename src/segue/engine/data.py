@@ -19,6 +19,7 @@ from segue.data.batches import (
     Batch,
     Batches,
     FixedOrder,
+    FixedViews,
     MixedOrder,
     RankSlice,
     ShuffledOrder,
@@ -26,6 +27,7 @@ from segue.data.batches import (
 )
 from segue.data.datasets.base import SegDataset
 from segue.data.exemplars import Exemplar, choose_exemplars
+from segue.data.kept import Joined, KeptImages, choose_kept, kept_digest, open_kept
 from segue.data.saliency import check_maps
 from segue.data.transforms import CropOn, test_transform, train_transform
 from segue.engine.build import build_scenario, index_classes, open_set
@@ -78,25 +80,32 @@ class Data(EvalData):
     """class index of the training images"""
     saliency: Path | None = None
     """folder of saliency maps that training batches hold"""
+    kept: KeptImages | None = None
+    """images of old classes from a folder of their own, shown again in the steps after those learned"""
 
     def with_saliency(self, folder: Path, first_step: int = 0) -> Data:
         """The same data with saliency maps, after checking that they are there from `first_step` on."""
         keys = [key for names in self.train_keys[first_step:] for key in names]
+        keys += [] if self.kept is None else self.kept.keys
         check_maps(folder, dict.fromkeys(keys))
         return replace(self, saliency=folder)
 
     def train_batches(
         self, step_index: int, device: torch.device, start: int = 0, replay: ReplayConfig | None = None
     ) -> Batches:
-        """The step's batches from iteration `start` on, with the exemplars that `replay` asks for."""
+        """The step's batches from iteration `start` on, with kept images and the exemplars of `replay`."""
         train, images = self.config.train, len(self.train_images[step_index])
         epochs, seed = train.epochs_of(step_index), (train.seed, step_index)
         exemplars = self.exemplars(step_index, replay.size) if replay is not None else ()
-        if replay is None or not exemplars:
-            order = ShuffledOrder(images, train.batch_size, epochs, seed)
+        order: ShuffledOrder | MixedOrder | FixedViews
+        data = self._train_data(step_index, exemplars, self.kept)
+        if shown_again := len(data) - images:
+            share = replay.share if replay is not None else self.config.scenario.keep_share
+            order = MixedOrder(images, shown_again, train.batch_size, share, epochs, seed)
         else:
-            order = MixedOrder(images, len(exemplars), train.batch_size, replay.share, epochs, seed)
-        data = self._train_data(step_index, exemplars)
+            order = ShuffledOrder(images, train.batch_size, epochs, seed)
+        if train.views:
+            order = FixedViews(order, train.views, seed)
         return Batches(data, order, device, train.workers, start, self.rank_slice, train.accumulate)
 
     def exemplars(self, step_index: int, size: int) -> tuple[Exemplar, ...]:
@@ -116,16 +125,24 @@ class Data(EvalData):
             return Gone(step_index, len(names) - there, len(names))
         return self._ordered(self._train_data(step_index), device)
 
-    def _train_data(self, step_index: int, exemplars: Sequence[Exemplar] = ()) -> StepData:
-        """The step's images with its labels, then exemplars, each with the labels of its own step."""
-        train, images = self.config.train, self.train_images[step_index]
+    def _train_data(
+        self, step_index: int, exemplars: Sequence[Exemplar] = (), kept: KeptImages | None = None
+    ) -> StepData:
+        """The step's images with its labels, then exemplars with the labels of their own steps, then kept
+        images with their own labels."""
+        train, images, dataset = self.config.train, self.train_images[step_index], self.train_set
         tables = np.stack([self.scenario.label_table(step) for step in self.scenario[: step_index + 1]])
         table = tables[step_index]
-        if exemplars:
+        if exemplars or kept is not None:
             steps = [step_index] * len(images) + [exemplar.step for exemplar in exemplars]
             images, table = np.append(images, [exemplar.image for exemplar in exemplars]), tables[steps]
+            images = images.astype(np.int64)
+        if kept is not None:
+            images = np.append(images, len(dataset) + kept.images)
+            table = np.append(table, kept.tables[[step_index] * len(kept.images)], axis=0)
+            dataset = Joined(dataset, kept.dataset)
         transform = train_transform(train.crop, train.scale, self._crop_on(step_index))
-        return StepData(self.train_set, images, table, transform, self.saliency)
+        return StepData(dataset, images, table, transform, self.saliency)
 
     def _crop_on(self, step_index: int) -> CropOn | None:
         """What crops are placed on; of step 0, where all classes are new, nothing."""
@@ -183,6 +200,7 @@ def build_data(
     if problems := step_problems(config, scenario, counts, group, max(first_step, learned)):
         raise UserError(problems[0])
     _remark_on_tests(config, scenario, test_present[test_images[-1]].any(axis=0), display)
+    needs_kept = config.scenario.keep is not None and first_step < len(scenario)
     return Data(
         config=config,
         scenario=scenario,
@@ -194,7 +212,26 @@ def build_data(
         train_present=present,
         test_present=test_present,
         rank_slice=group.rank_slice,
+        kept=_kept_images(config, scenario, display) if needs_kept else None,
     )
+
+
+def _kept_images(config: RunConfig, scenario: Scenario, display: Display) -> KeptImages:
+    """The images of `scenario.keep`, if they are those that the recipe was made with."""
+    wanted, names = config.scenario, scenario.classes.names
+    if not wanted.learned or wanted.keep is None:
+        raise UserError("scenario.keep goes with a model that is extended: segue extend MODEL DATA --keep.")
+    dataset = open_kept(wanted.keep)
+    present = index_classes(dataset, "kept", display)
+    if kept_digest(dataset) != wanted.keep_digest:
+        raise UserError(f"The images of {wanted.keep} have changed since the run began: bring them back.")
+    old = [names[class_id] for class_id in scenario[wanted.learned].old]
+    kept = choose_kept(dataset, present, scenario, old)
+    if not len(kept.images):
+        raise UserError(
+            f"No training image of {wanted.keep} shows a class that the model knows: {', '.join(old)}."
+        )
+    return kept
 
 
 def build_eval_data(config: RunConfig, display: Display) -> EvalData:

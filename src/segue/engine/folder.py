@@ -28,7 +28,15 @@ EARLY_FILES = re.compile(r"scenario\.json|launch\.txt|\.(scenario\.json|launch\.
 
 MAY_CHANGE = frozenset(
     {
-        *("data.root", "train.workers", "train.save_seconds", "train.checkpointing", "train.track"),
+        *(
+            "data.root",
+            "scenario.keep",
+            "train.workers",
+            "train.save_seconds",
+            "train.checkpointing",
+            "train.cache_gb",
+            "train.track",
+        ),
         *("eval.samples", "eval.every"),
     }
 )

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from segue.core.config import RunConfig
 from segue.core.errors import UserError
+from segue.core.scenario import Step
+from segue.engine.build import build_method
 from segue.engine.checkpoint import load_strictly
 from segue.methods.base import Method
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 MODEL = "model."
 """prefix of the network in the state of a method"""
@@ -32,9 +35,11 @@ class Learned:
     """rest of the method's state; empty: nothing was kept, or it is another method's"""
     source: str
     """place of the model, for messages"""
+    module: nn.Module | None = None
+    """the user's own module that the network was adopted from, if no recipe can build it"""
 
 
-def kept_state(method: Method, network: Segmenter) -> dict[str, Tensor]:
+def kept_state(method: Method, network: Network) -> dict[str, Tensor]:
     """What of a method's state the network that predicts does not hold."""
     known = network.state_dict()
     return {
@@ -52,11 +57,25 @@ def begin_with(method: Method, learned: Learned) -> tuple[str, ...]:
     fresh = method.state_dict()
     network = {f"{MODEL}{name}": tensor for name, tensor in learned.network.items()}
     told = network | dict(learned.kept)
-    if unknown := [name for name in learned.kept if name not in fresh]:
-        raise UserError(f"{learned.source} keeps '{unknown[0]}', which this method does not know.")
+    for what, names in (("has", network), ("keeps", learned.kept)):
+        if unknown := [name for name in names if name not in fresh]:
+            raise UserError(
+                f"{learned.source} {what} '{unknown[0]}', with which {type(method).__name__} cannot go on:"
+                " extend it with the method that made it."
+            )
     state = {name: told.get(name, tensor) for name, tensor in fresh.items()}
     load_strictly(method, state, Path(learned.source))
     return tuple(name for name in fresh if name not in told)
+
+
+def check_fit(config: RunConfig, learned: Learned) -> None:
+    """Refuse a model that the recipe's method cannot go on with, before anything is written."""
+    method = build_method(config, torch.device("cpu"), initial_weights=False, module=learned.module)
+    sizes = [len(group) for group in config.scenario.split[: config.scenario.learned]]
+    ids = [tuple(range(1 + sum(sizes[:k]), 1 + sum(sizes[: k + 1]))) for k in range(len(sizes))]
+    for k, new in enumerate(ids):
+        method.pass_through(Step(k, new, sum(ids[:k], ())))
+    begin_with(method, learned)
 
 
 def _same(a: Tensor | None, b: Tensor) -> bool:

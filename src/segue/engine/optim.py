@@ -47,10 +47,10 @@ def param_groups(method: Method) -> dict[str, list[nn.Parameter]]:
     """Trainable parameters, each group with its own rate factor: backbone, head, classifiers of new classes
     (in incremental steps), and what the method added."""
     model = method.model
-    backbone = list(model.backbone.parameters())
+    backbone = model.encoder_parameters()
     new = list(model.classifier.parts[-1].parameters()) if len(model.classifier.parts) > 1 else []
     known = {id(parameter) for parameter in new}
-    both = (*model.refiner.parameters(), *model.classifier.parameters())
+    both = (*model.head_parameters(), *model.classifier.parameters())
     head = [parameter for parameter in both if id(parameter) not in known]
     known |= {id(parameter) for parameter in backbone + head}
     layer = [parameter for parameter in method.parameters() if id(parameter) not in known]

@@ -1,8 +1,9 @@
 """A recipe from three words: method, data set, split.
 
-Later layers win: defaults, the data set's training protocol, the method's values for this benchmark, those of
-its variant, the recipe file, what that says of this method alone, `key=value` words. The result is complete,
-so a run folder explains itself. Nothing here needs torch: typing mistakes are found at once.
+Later layers win: defaults, the data set's training protocol, the method's values for this benchmark, a preset
+for the machine (preset.py), the method's variant, the recipe file, what that says of this method alone,
+`key=value` words. The result is complete, so a run folder explains itself. Nothing here needs torch: typing
+mistakes are found at once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -27,7 +28,7 @@ from segue.core.overrides import merge, nest, parse_overrides
 from segue.core.records import read_yaml
 from segue.core.scenario import canonical_split
 from segue.data.datasets.base import SegDataset
-
+from segue.engine.preset import KEY, PresetRequest, names_network
 
 OF_ROW = "method.name"
 """key by which a section of `methods` is a row of its own: another form of the method that it names"""
@@ -40,8 +41,13 @@ def resolve(
     mode: str | None = None,
     overrides: Sequence[str] = (),
     file: str | Path | None = None,
+    device: str = "auto",
+    say: Callable[[str], None] | None = None,
 ) -> RunConfig:
     """The complete, checked recipe of a run.
+
+    Where neither file nor data set names a network, a preset for the device does, or the one that the word
+    `preset=NAME` names; `say` hears which.
 
     Examples:
         >>> import segue
@@ -58,7 +64,18 @@ def resolve(
     stored = for_method(name, file) if file is not None else {}
     if file is not None and method in (rows := named_rows(file)):
         given = merge(given, {"method": {"name": rows[method]}})
-    return complete(_changed(merge(stored, given), changes))
+    return complete(*with_preset(_changed(merge(stored, given), changes), stored, device, say))
+
+
+def with_preset(
+    asked: Mapping[str, Any],
+    stored: Mapping[str, Any],
+    device: str = "auto",
+    say: Callable[[str], None] | None = None,
+) -> tuple[dict[str, Any], PresetRequest]:
+    """What was asked for, and apart from it what was said of presets; `stored` is the recipe file."""
+    values = {key: value for key, value in asked.items() if key != KEY}
+    return values, PresetRequest(asked.get(KEY), device, names_network(stored), say or (lambda _: None))
 
 
 def stored_recipe(folder: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
@@ -115,8 +132,8 @@ def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
     return merge(values, changes)
 
 
-def complete(asked: Mapping[str, Any]) -> RunConfig:
-    """Fill in what was not asked for, and check everything."""
+def complete(asked: Mapping[str, Any], preset: PresetRequest | None = None) -> RunConfig:
+    """Fill in what was not asked for, and check everything. A stored recipe has no preset: it says all."""
     scenario, method = (_section(asked, name) for name in ("scenario", "method"))
     if scenario.get("manifest"):
         asked = merge(_from_manifest(str(scenario["manifest"])), asked)
@@ -136,7 +153,9 @@ def complete(asked: Mapping[str, Any]) -> RunConfig:
     if str(method["name"]).endswith(".py"):
         check_method_class(declared, str(method["name"]))
     layers = merge(data_kind.protocol, _benchmark_values(declared, asked))
-    whole = merge(merge(layers, _variant_values(declared, asked)), asked)
+    if preset is not None:
+        layers = preset.lay(data_kind, layers, asked)
+    whole = _with_weights(merge(merge(layers, _variant_values(declared, asked)), asked))
     if not _section(whole, "scenario").get("split"):
         raise UserError("Which split? Add --split B-I, such as 15-5: 15 classes first, then 5 at a time.")
     data: Any = validate(data_kind.Config, _section(whole, "data"), "data")
@@ -147,6 +166,15 @@ def complete(asked: Mapping[str, Any]) -> RunConfig:
     if reason := data_kind.no_modes.get(config.scenario.mode):
         raise UserError(f"{config.scenario.dataset} has no mode '{config.scenario.mode}': {reason}")
     return config
+
+
+def _with_weights(whole: dict[str, Any]) -> dict[str, Any]:
+    """`model.pretrained` stays open only where it has to be said: for a backbone without such a file."""
+    model = _section(whole, "model")
+    decided = model.get("weights") or model.get("backbone") == "tiny"
+    if model.get("pretrained") is None and decided:
+        return merge(whole, {"model": {"pretrained": False}})
+    return whole
 
 
 def _check_storable(config: RunConfig) -> None:

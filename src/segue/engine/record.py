@@ -89,6 +89,8 @@ def _write_record(
         images["memory"] = len(data.exemplars(step.index, replay.size))
         kept = data.exemplars(step.index + 1, replay.size)
         write_exemplars(folder, step.index, kept, data.train_set.keys)
+    if data.kept is not None:
+        images["kept"] = len(data.kept.images)
     names = scenario.classes.names
     parameters = list(method.model.parameters())
     StepRecord(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from segue.core.classes import ClassTable
 from segue.core.config import RunConfig, read_back
@@ -32,14 +33,16 @@ def restore_method(
     steps: Sequence[Step],
     device: torch.device,
     strategies: Sequence[str] = (),
+    module: nn.Module | None = None,
 ) -> Method:
     """Grow through the given steps and load the weights after the last of them.
 
-    Strategies other than the usual one may need the teacher: then it gets its weights too.
+    Strategies other than the usual one may need the teacher: then it gets its weights too. `module` is
+    the user's own, for a recipe that cannot build the network.
     """
-    method = build_method(config, device, initial_weights=False)
+    method = build_method(config, device, initial_weights=False, module=module)
     for step in steps[:-1]:
-        method.grow(step)
+        method.pass_through(step)
     if len(steps) > 1 and set(strategies) - {next(iter(method.predictors()))}:
         _load(method, folder, steps[-2])
     method.grow(steps[-1])
@@ -59,7 +62,9 @@ class Restored:
     """names of the classes that each step brought"""
 
 
-def restore_step(folder: str | Path, step_index: int | None = None) -> Restored:
+def restore_step(
+    folder: str | Path, step_index: int | None = None, module: nn.Module | None = None
+) -> Restored:
     """The method of a run after a finished step; the data are not needed."""
     folder = Path(folder)
     config, document = stored_recipe(folder), read_manifest(folder / "scenario.json")
@@ -67,7 +72,7 @@ def restore_step(folder: str | Path, step_index: int | None = None) -> Restored:
     table = ClassTable(document["dataset"], names)  # a recipe may name a file of one's own instead
     scenario, _ = from_manifest(document, table, str(folder / "scenario.json"))
     step_index = _chosen_step(folder, step_index, len(scenario))
-    method = restore_method(config, folder, scenario[: step_index + 1], torch.device("cpu"))
+    method = restore_method(config, folder, scenario[: step_index + 1], torch.device("cpu"), module=module)
     steps = tuple(tuple(names[class_id] for class_id in step.new) for step in scenario[: step_index + 1])
     return Restored(method, config, scenario.channel_names(scenario[step_index]), steps)
 

@@ -20,6 +20,7 @@ from segue.core.progress import Display
 from segue.core.records import RunRecord, read_record, read_run
 from segue.core.scenario import Step
 from segue.engine.build import build_method
+from segue.engine.cautions import cautions
 from segue.engine.checkpoint import CheckpointStore, ResumePoint, load_strictly
 from segue.engine.data import Data, build_data
 from segue.engine.folder import (
@@ -30,6 +31,7 @@ from segue.engine.folder import (
     note_launch,
     open_folder,
 )
+from segue.engine.frozen_cache import with_frozen_maps
 from segue.engine.interrupt import interrupts
 from segue.engine.learned import Learned, begin_with
 from segue.engine.log import RunLog
@@ -92,8 +94,11 @@ def run(
                 if group.first:
                     clear_folder(folder, everything=False)
                 return read_run(folder) if group.first else None
-            data, method = _build(config, site, point, start)
+            data, method = _build(config, site, point, start, learned)
             manifest = _same_manifest(data, group)
+            if point.at_start:
+                for remark in cautions(config, len(data.train_set), data.train_set.published):
+                    display.say(remark)
             if start is not None:
                 point = _from_start(start, config, manifest, site, point)
             if config.scenario.learned and learned is None and point.at_start:
@@ -128,7 +133,9 @@ def _resume_point(site: Site, resume: bool, overwrite: bool) -> ResumePoint:
     return ResumePoint(**site.group.broadcast(vars(point)))
 
 
-def _build(config: RunConfig, site: Site, point: ResumePoint, start: Path | None) -> tuple[Data, Method]:
+def _build(
+    config: RunConfig, site: Site, point: ResumePoint, start: Path | None, learned: Learned | None
+) -> tuple[Data, Method]:
     """Data and method, checked before anything is trained or written."""
     group, first_step = site.group, point.finished_step + 1
     stored = group.broadcast(stored_images(site.folder, config, point, start) if group.first else None)
@@ -138,7 +145,8 @@ def _build(config: RunConfig, site: Site, point: ResumePoint, start: Path | None
         data = build_data(config, site.display, group, first_step, stored)
     with group.node_first():
         untrained = point.at_start and not config.scenario.learned
-        method = build_method(config, site.device, initial_weights=untrained)
+        module = learned.module if learned is not None else None
+        method = build_method(config, site.device, initial_weights=untrained, module=module)
     if (maps := saliency_folder(config.method.params)) is not None:
         data = data.with_saliency(maps, first_step)
     return data, method
@@ -178,7 +186,10 @@ def _run_steps(
             seed_all(derive_seed(data.config.train.seed, step.index))
             fused = step.index > point.finished_step and new_share(data.config.method.fuse, step) < 1
             before = weights_of(method.model) if fused else None
-            method.grow(step)
+            if step.index <= max(point.finished_step, first - 1):
+                method.pass_through(step)
+            else:
+                method.grow(step)
             if step.index < max(point.finished_step, first - 1):
                 continue
             if step.index == point.finished_step:
@@ -266,6 +277,7 @@ def _iterate(session: Session, data: Data, step: Step, site: Site, log: RunLog |
     config, method = data.config, session.method
     replay = replay_memory(config.method.params)
     batches = data.train_batches(step.index, site.device, session.iteration, replay)
+    batches = with_frozen_maps(batches, method, config, site.display)
     watch = watcher(method, data, step, site) if config.eval.every else None
     with site.display.bar(step_title(data, step), len(batches.order), session.iteration) as bar:
         losses = train_step(

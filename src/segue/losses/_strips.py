@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from segue.losses.resizing import ALIGNED, BILINEAR, NEAREST, present_resize
+
 STRIP_ELEMENTS = 2**20
 """logits in a strip on the CPU: four megabytes, so that caches help, and enough to make calls cheap"""
 LEAST_ROWS = 12
@@ -31,12 +33,17 @@ def wide(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def upsample(logits_BKhw: Tensor, size: Sequence[int]) -> Tensor:
-    """Bilinear, corners not aligned, in float32 at least; all pixels at once."""
-    logits = wide(logits_BKhw)
+def upsample(logits_BKhw: Tensor, size: Sequence[int], resize: str | None = None) -> Tensor:
+    """Logits at another size, in float32 at least; all pixels at once.
+
+    `resize` is bilinear, aligned or nearest; None: what is said around it (resizing.py), else bilinear.
+    """
+    logits, resize = wide(logits_BKhw), resize or present_resize()
     if logits.shape[-2:] == tuple(size):
         return logits
-    return F.interpolate(logits, size=tuple(size), mode="bilinear", align_corners=False)
+    if resize == NEAREST:
+        return F.interpolate(logits, size=tuple(size), mode="nearest")
+    return F.interpolate(logits, size=tuple(size), mode="bilinear", align_corners=resize == ALIGNED)
 
 
 def labels_of_map(labels_BHW: Tensor, map_BFhw: Tensor) -> Tensor:
@@ -45,15 +52,21 @@ def labels_of_map(labels_BHW: Tensor, map_BFhw: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=32)
-def bilinear_matrix(
-    source: int, target: int, dtype: torch.dtype, device: torch.device
+def resampling_matrix(
+    source: int, target: int, dtype: torch.dtype, device: torch.device, resize: str = BILINEAR
 ) -> tuple[Tensor, list[int]]:
-    """Weights of bilinear resampling along one side (target x source), and the first source of each target.
+    """Weights of resampling along one side (target x source), and the first source of each target.
 
     The arithmetic is torch's own, in its order and precision, so that the weights are the same numbers.
     """
     scale = torch.tensor(source, dtype=dtype) / target
-    position_T = (scale * (torch.arange(target, dtype=dtype) + 0.5) - 0.5).clamp_min(0)
+    if resize == ALIGNED:
+        scale = torch.tensor(max(source - 1, 0), dtype=dtype) / max(target - 1, 1)
+        position_T = scale * torch.arange(target, dtype=dtype)
+    elif resize == NEAREST:
+        position_T = (scale * torch.arange(target, dtype=dtype)).floor()
+    else:
+        position_T = (scale * (torch.arange(target, dtype=dtype) + 0.5) - 0.5).clamp_min(0)
     lower_T = position_T.long().clamp_max(source - 1)
     share_T = (position_T - lower_T).clamp(0, 1)
     matrix = torch.zeros(target, source, dtype=dtype)
@@ -63,11 +76,12 @@ def bilinear_matrix(
 
 
 class Resampling:
-    """Bilinear resampling of h x w maps to H x W, strip by strip, and its transpose."""
+    """Resampling of h x w maps to H x W, strip by strip, and its transpose; as `resized_as` says."""
 
     def __init__(self, source: Sequence[int], target: Sequence[int], like: Tensor) -> None:
         (self.rows_Hh, self._first), (self.columns_Ww, _) = (
-            bilinear_matrix(a, b, like.dtype, like.device) for a, b in zip(source, target, strict=True)
+            resampling_matrix(a, b, like.dtype, like.device, present_resize())
+            for a, b in zip(source, target, strict=True)
         )
         self._same_rows, self._same_columns = (a == b for a, b in zip(source, target, strict=True))
 

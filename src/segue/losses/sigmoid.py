@@ -39,7 +39,8 @@ class NewClasses(Term):
         labels_NRW = strip.of(self.labels_BHW).long()
         new_NRW = (labels_NRW > self.first) & (labels_NRW <= self.num_scores)
         index_NRW = (labels_NRW - 1).where(new_NRW, self.first)
-        yes_NRW, weight_NRW = new_NRW.to(strip.dtype), 1.0
+        yes_NRW = new_NRW.to(strip.dtype)
+        weight_NRW: Tensor | float = 1.0
         if self.class_weight_K is not None:
             weight_NRW = self.class_weight_K[labels_NRW.where(new_NRW, 0)].to(strip.dtype)
             yes_NRW = yes_NRW * weight_NRW

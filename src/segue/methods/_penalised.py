@@ -21,13 +21,13 @@ from segue.data.batches import Batch
 from segue.losses import cross_entropy
 from segue.losses.importance import Importance
 from segue.methods.base import Method, StepContext
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 
 class PenalisedMethod(Method):
     """Abstract: a subclass says which importance; its config has `weight`, the factor of the penalty."""
 
-    def __init__(self, config: Any, model: Segmenter) -> None:
+    def __init__(self, config: Any, model: Network) -> None:
         super().__init__(config, model)
         self.importance = self.make_importance()
 

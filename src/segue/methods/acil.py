@@ -29,8 +29,8 @@ from segue.losses import cross_entropy, labels_of_map, wide
 from segue.losses.processes import sum_over_processes
 from segue.losses.ridge import SCALES, ridge_sums, scale_losses, solve_ridge
 from segue.methods.base import Method, StepContext
+from segue.models.network import Network
 from segue.models.ridge import RidgeClassifier
-from segue.models.segmenter import Segmenter
 
 SAMPLED = 64
 """places of each batch by which the factor of probabilities is chosen"""
@@ -48,10 +48,11 @@ class Config:
 
 class ACIL(Method):
     Config = Config
-    about = About("Closed-form classifier", "arXiv 2412.10834", 2024, keeps="sums")
+    about = About("Closed-form classifier", "arXiv 2412.10834", 2024, published="70.0+", keeps="sums")
     start = staticmethod(plain_start)
+    needs = frozenset({"h", "classifier"})
 
-    def __init__(self, config: Config, model: Segmenter) -> None:
+    def __init__(self, config: Config, model: Network) -> None:
         super().__init__(config, model)
         model.classifier = RidgeClassifier(model.classifier.in_channels, config.width)
         doubles = {"dtype": torch.float64}

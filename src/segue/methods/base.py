@@ -18,12 +18,26 @@ import torch
 from torch import Tensor, nn
 
 from segue.core.declaration import About, BenchmarkValues, Declaration, Start, plain_start
+from segue.core.errors import UserError
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import spatial_attention, upsample
-from segue.models.segmenter import Segmenter, Teacher
+from segue.losses.resizing import resized_as
+from segue.models._speed.frozen import known_maps
+from segue.models.network import Network
+from segue.models.segmenter import Teacher
 
 __all__ = ["About", "BenchmarkValues", "Method", "Start", "StepContext", "plain_start"]
+
+WHAT = {
+    "outputs": "its logits",
+    "h": "the map that its classifier sees (h)",
+    "z": "the last map of its encoder (z)",
+    "stages": "the maps of its encoder's stages",
+    "rows": "a single classifier",
+    "backbone": "a backbone of Segue's own",
+    "classifier": "a classifier that can be replaced",
+}
 
 
 @dataclass(frozen=True)
@@ -69,9 +83,17 @@ class Method(Declaration, nn.Module, ABC):
     """keep a frozen copy of the model before each incremental step, as `self.teacher`"""
     balanced_init: ClassVar[bool] = False
     """new classifiers start as shares of the background"""
+    needs: ClassVar[frozenset[str]] = frozenset({"outputs"})
+    """parts of a network that the method needs beside logits: h, z, stages (maps of the encoder's stages),
+    rows (those of a single classifier), backbone (Segue's own), classifier (one that may be replaced)"""
+    reads_stages: ClassVar[bool] = False
+    """uses `Output.stages`: without it, frozen stages but the last may be left out of that list"""
+    freezes_late: ClassVar[bool] = True
+    """works with frozen stages that earlier steps have trained"""
 
-    def __init__(self, config: Any, model: Segmenter) -> None:
+    def __init__(self, config: Any, model: Network) -> None:
         super().__init__()
+        self._check_needs(model)
         self.config = config
         self.model = model
         self.teacher: Teacher | None = None
@@ -79,6 +101,16 @@ class Method(Declaration, nn.Module, ABC):
         """first weights of new classifiers, as the recipe's method.start says"""
         self.step: Step
         """the step that the model has grown for"""
+        self._passing = False
+        """growing through a finished step: its teacher is not asked for"""
+
+    def _check_needs(self, model: Network) -> None:
+        """Refuse a network that lacks what the method works with."""
+        if missing := sorted(self.needs - model.offers):
+            raise UserError(
+                f"{type(self).__name__} needs {' and '.join(WHAT[name] for name in missing)} of a network."
+                f" {model.config.backbone} does not offer it; mib, lwf and finetune need outputs alone."
+            )
 
     @classmethod
     def start(cls, config: Any) -> Start:
@@ -92,12 +124,13 @@ class Method(Declaration, nn.Module, ABC):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The losses, so that a wrapper such as DistributedDataParallel can stand around the method."""
-        return self.losses(batch)
+        with known_maps(batch.images, batch.frozen), resized_as(self.model.resize):
+            return self.losses(batch)
 
     def grow(self, step: Step) -> None:
         """Make room for a step. Called again for finished steps when a run is resumed."""
         self.step = step
-        if self.uses_teacher and not step.first:
+        if self.uses_teacher and not step.first and not self._passing:
             self.teacher = Teacher(self.deployed())
         shared = self.new_start == "share" or (self.new_start == "own" and self.balanced_init)
         self.model.grow(step, balanced=shared and not step.first)
@@ -105,6 +138,14 @@ class Method(Declaration, nn.Module, ABC):
     def trains(self, step: Step) -> bool:
         """Whether a step has iterations; else `begin_step` and `end_step` do all of it."""
         return True
+
+    def pass_through(self, step: Step) -> None:
+        """Grow for a step that is finished: no teacher is made, which would be a copy of all for nothing."""
+        self._passing = True
+        try:
+            self.grow(step)
+        finally:
+            self._passing = False
 
     def begin_step(self, ctx: StepContext) -> None:
         """Prepare for a step: the model has grown, the teacher is set."""
@@ -117,16 +158,18 @@ class Method(Declaration, nn.Module, ABC):
 
     def predict(self, images: Tensor) -> Tensor:
         """Logits at the images' resolution, one channel per seen class and background."""
-        return upsample(self.model(images).logits, images.shape[-2:])
+        return upsample(self.model(images).logits, images.shape[-2:], self.model.resize)
 
     def predictors(self) -> dict[str, Callable[[Tensor], Tensor]]:
         """Strategies of prediction, each from images to logits; the first is that of `predict`."""
         return {"predict": self.predict}
 
-    def deployed(self) -> Segmenter:
+    def deployed(self) -> Network:
         """What `predict` needs of the model, as a copy of its own."""
         return copy.deepcopy(self.model).eval()
 
     def attention_maps(self, images: Tensor) -> dict[str, Tensor]:
         """Maps (B x h x w) of where the model looks; by default the energy of its features. 0 is neutral."""
-        return {"energy": spatial_attention(self.model(images).features["z_fused"]).squeeze(1)}
+        features = self.model(images).features
+        last = features.get("z_fused", features.get("h"))
+        return {} if last is None else {"energy": spatial_attention(last).squeeze(1)}

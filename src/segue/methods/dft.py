@@ -35,7 +35,8 @@ class DFT(Method):
 
     def grow(self, step: Step) -> None:
         if not step.first:
-            for part in (self.model.backbone, self.model.refiner, *self.model.classifier.parts):
+            self.model.freeze_body()
+            for part in self.model.classifier.parts:
                 self.model.freeze(part)
         super().grow(step)
 

@@ -24,7 +24,7 @@ from segue.data.batches import Batch
 from segue.losses.sigmoid import class_scores, distilled_class_scores, distilled_reasons, reasons
 from segue.methods.base import Method
 from segue.models.classifier import SigmoidClassifier
-from segue.models.segmenter import Output, Segmenter
+from segue.models.network import Network, Output
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Config:
 
 class DKD(Method):
     Config = Config
-    about = About("Decomposed distillation", "Baek et al., NeurIPS", 2022, keeps="teacher")
+    about = About("Decomposed distillation", "Baek et al., NeurIPS", 2022, published="69.7", keeps="teacher")
     benchmark_values = (
         BenchmarkValues(
             "voc",
@@ -61,13 +61,14 @@ class DKD(Method):
         ),
     )  # fmt: skip
     uses_teacher = True
+    needs = frozenset({"h", "classifier"})
 
     @classmethod
     def start(cls, config: Config) -> Start:
         decides = {"positive_first": config.positive_first, "auxiliary_weight": config.auxiliary_weight}
         return Start(decides, gathered=decides)
 
-    def __init__(self, config: Config, model: Segmenter) -> None:
+    def __init__(self, config: Config, model: Network) -> None:
         super().__init__(config, model)
         model.classifier = SigmoidClassifier(model.classifier.in_channels)
         self.auxiliary = nn.Conv2d(model.classifier.in_channels, 1, 1)
@@ -102,7 +103,7 @@ class DKD(Method):
         }
 
 
-def old_reasons(model: Segmenter, out: Output, whole: bool = False) -> tuple[Tensor, Tensor]:
+def old_reasons(model: Network, out: Output, whole: bool = False) -> tuple[Tensor, Tensor]:
     """What speaks for and against the old classes; `whole`: all classes of the model are old."""
     parts = list(model.classifier.parts)[: None if whole else -1]
     weight = torch.cat([part.weight for part in parts])

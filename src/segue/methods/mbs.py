@@ -31,7 +31,7 @@ from segue.losses.guided import (
 )
 from segue.losses.pixel import IGNORE
 from segue.methods.base import Method
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Config:
 
 class MBS(Method):
     Config = Config
-    about = About("Mitigating background shift", "Park et al., ECCV", 2024, keeps="teacher")
+    about = About(
+        "Mitigating background shift", "Park et al., ECCV", 2024, published="79.0+", keeps="teacher"
+    )
     start = staticmethod(plain_start)
     benchmark_values = (
         BenchmarkValues(
@@ -66,6 +68,7 @@ class MBS(Method):
         ),
     )  # fmt: skip
     uses_teacher = True
+    needs = frozenset({"h", "rows"})
 
     def grow(self, step: Step) -> None:
         super().grow(step)
@@ -99,7 +102,7 @@ class MBS(Method):
         }
 
 
-def rows_of(model: Segmenter) -> Tensor:
+def rows_of(model: Network) -> Tensor:
     """The classifiers' weights, one row per channel."""
     return wide(torch.cat([part.weight.flatten(1) for part in model.classifier.parts]))
 

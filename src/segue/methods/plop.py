@@ -22,7 +22,7 @@ from segue.losses import cross_entropy, local_pod
 from segue.losses.processes import sum_over_processes
 from segue.losses.pseudo import BINS, count_uncertainty, pseudo_labels, thresholds
 from segue.methods.base import Method, StepContext
-from segue.models.segmenter import Output, Segmenter
+from segue.models.network import Network, Output
 
 STAGES = 4
 """last stages of the backbone that are compared; a stem is none of them"""
@@ -40,7 +40,7 @@ class Config:
 
 class PLOP(Method):
     Config = Config
-    about = About("PLOP", "Douillard et al., CVPR", 2021, keeps="teacher")
+    about = About("PLOP", "Douillard et al., CVPR", 2021, published="54.6", keeps="teacher")
     start = staticmethod(plain_start)
     benchmark_values = (
         BenchmarkValues(
@@ -50,8 +50,10 @@ class PLOP(Method):
     )
     uses_teacher = True
     balanced_init = True
+    needs = frozenset({"h", "stages"})
+    reads_stages = True
 
-    def __init__(self, config: Config, model: Segmenter) -> None:
+    def __init__(self, config: Config, model: Network) -> None:
         super().__init__(config, model)
         self.register_buffer("thresholds", torch.zeros(0))
 

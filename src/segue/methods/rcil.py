@@ -26,7 +26,7 @@ from segue.data.batches import Batch
 from segue.losses import cross_entropy, incremental_losses
 from segue.losses.pooled import pooled_cubes
 from segue.methods.base import Method
-from segue.models.segmenter import Output, Segmenter
+from segue.models.network import Network, Output
 from segue.models.twins import Twins, add_twins, merge_twins
 
 STAGES = 4
@@ -47,7 +47,9 @@ class Config:
 
 class RCIL(Method):
     Config = Config
-    about = About("Representation compensation", "Zhang et al., CVPR", 2022, keeps="teacher")
+    about = About(
+        "Representation compensation", "Zhang et al., CVPR", 2022, published="59.4", keeps="teacher"
+    )
     benchmark_values = (
         BenchmarkValues("voc", None, {"optim": {"lr_first": 0.02}}),
         BenchmarkValues(
@@ -59,13 +61,16 @@ class RCIL(Method):
         BenchmarkValues("scenes", None, {"method": {"params": {"kd_weight": 10.0, "cube_factor": 1e-3}}}),
     )  # fmt: skip
     uses_teacher = True
+    needs = frozenset({"h", "stages", "backbone"})
     balanced_init = True
+    reads_stages = True
+    freezes_late = False
 
     @classmethod
     def start(cls, config: Config) -> Start:
         return Start({"branches": config.branches} if config.branches == "twins" else {})
 
-    def __init__(self, config: Config, model: Segmenter) -> None:
+    def __init__(self, config: Config, model: Network) -> None:
         super().__init__(config, model)
         if config.branches == "twins" and not add_twins(model, model.backbone, model._maps):
             raise UserError(
@@ -95,7 +100,7 @@ class RCIL(Method):
         )
         return {"ce": labelled, "kd": config.kd_weight * distilled, "cubes": distance}
 
-    def deployed(self) -> Segmenter:
+    def deployed(self) -> Network:
         """The bare network, with every pair of twins merged."""
         model = copy.deepcopy(self.model).eval()
         merge_twins(model, model._maps)

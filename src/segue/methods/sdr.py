@@ -23,7 +23,7 @@ from segue.losses import cross_entropy, incremental_losses, labels_of_map, wide
 from segue.losses.processes import sum_over_processes
 from segue.losses.prototypes import attraction, class_sums, repulsion, sparsity
 from segue.methods.base import Method
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 
 @dataclass(frozen=True)
@@ -43,19 +43,24 @@ class Config:
 class SDR(Method):
     Config = Config
     about = About(
-        "Sparse, disentangled features", "Michieli, Zanuttigh, CVPR", 2021, keeps="teacher, prototypes"
+        "Sparse, disentangled features",
+        "Michieli, Zanuttigh, CVPR",
+        2021,
+        published="39.5",
+        keeps="teacher, prototypes",
     )
     benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"kd_weight": 10.0}}}),)
     uses_teacher = True
+    needs = frozenset({"z"})
 
     @classmethod
     def start(cls, config: Config) -> Start:
         structure = {name: getattr(config, name) for name in ("attraction", "repulsion", "sparsity")}
         return Start(structure, gathered=structure)
 
-    def __init__(self, config: Config, model: Segmenter) -> None:
+    def __init__(self, config: Config, model: Network) -> None:
         super().__init__(config, model)
-        self.register_buffer("prototypes", torch.zeros(0, model.backbone.channels[-1]))
+        self.register_buffer("prototypes", torch.zeros(0, model.z_channels))
         self.register_buffer("counts", torch.zeros(0, dtype=torch.long))
 
     def grow(self, step: Step) -> None:
@@ -72,7 +77,7 @@ class SDR(Method):
         if self.teacher is None:
             return {"ce": cross_entropy(logits, batch.labels), **self.structure(z, labels)}
         old_logits = self.teacher(batch.images).logits
-        seen = torch.where(labels == 0, old_logits.argmax(1), labels)
+        seen = torch.where(labels == 0, labels_of_map(old_logits.argmax(1), z), labels)
         labelled, distilled = incremental_losses(logits, old_logits, batch.labels, self.step.num_old)
         return {
             "ce": labelled,

@@ -28,7 +28,7 @@ from segue.losses import binary_cross_entropy
 from segue.losses.pseudo import most_likely
 from segue.methods.base import Method
 from segue.models.classifier import UnknownClassifier
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Config:
 
 class SSUL(Method):
     Config = Config
-    about = About("SSUL", "Cha et al., NeurIPS", 2021)
+    about = About("SSUL", "Cha et al., NeurIPS", 2021, published="67.6")
     benchmark_values = (
         BenchmarkValues(
             "voc",
@@ -59,19 +59,21 @@ class SSUL(Method):
         BenchmarkValues("scenes", None, {"optim": {"lr_next": 0.2}}),  # single heads stand more
     )  # fmt: skip
     balanced_init = True
+    needs = frozenset({"h", "classifier"})
 
     @classmethod
     def start(cls, config: Config) -> Start:
         return Start({"saliency": config.saliency})
 
-    def __init__(self, config: Config, model: Segmenter) -> None:
+    def __init__(self, config: Config, model: Network) -> None:
         super().__init__(config, model)
-        model.classifier = UnknownClassifier(model.classifier.in_channels)
+        model.classifier = UnknownClassifier(model.h_channels)
 
     def grow(self, step: Step) -> None:
         if not step.first:
             model = self.model
-            for part in (model.backbone, model.refiner, model.classifier.background, *model.classifier.parts):
+            model.freeze_body()
+            for part in (model.classifier.background, *model.classifier.parts):
                 model.freeze(part)
         super().grow(step)
 

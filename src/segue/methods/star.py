@@ -35,7 +35,7 @@ from segue.losses.sigmoid import class_scores
 from segue.methods._stores.gaussians import Gaussians
 from segue.methods.base import Method, StepContext
 from segue.models.classifier import SigmoidClassifier
-from segue.models.segmenter import Output, Segmenter
+from segue.models.network import Network, Output
 
 FADES = 0.01
 """share of the background that each new class takes"""
@@ -63,7 +63,9 @@ class Config:
 
 class STAR(Method):
     Config = Config
-    about = About("Prototype replay", "Chen et al., NeurIPS", 2023, keeps="teacher, features")
+    about = About(
+        "Prototype replay", "Chen et al., NeurIPS", 2023, published="72.9", keeps="teacher, features"
+    )
     benchmark_values = (
         BenchmarkValues(
             "voc",
@@ -79,12 +81,13 @@ class STAR(Method):
         ),
     )  # fmt: skip
     uses_teacher = True
+    needs = frozenset({"h", "classifier"})
 
     @classmethod
     def start(cls, config: Config) -> Start:
         return Start({"heads": "sigmoid", "positive_weight": config.positive_weight})
 
-    def __init__(self, config: Config, model: Segmenter) -> None:
+    def __init__(self, config: Config, model: Network) -> None:
         super().__init__(config, model)
         model.classifier = SigmoidClassifier(model.classifier.in_channels)
         self.store = Gaussians(model.classifier.in_channels, per_class=1)

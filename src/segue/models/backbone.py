@@ -122,7 +122,7 @@ def _build_timm(config: ModelConfig) -> TimmBackbone:
     name = config.backbone
     if name.split(".")[0] not in (known := timm.list_models()):
         raise UserError(f"There is no backbone '{name}'.{suggest(name, ['tiny', *known])}")
-    body = _create(name, config.output_stride, config.pretrained, config.stages)
+    body = _create(name, config.output_stride, bool(config.pretrained), config.stages)
     if str(getattr(body, "output_fmt", "NCHW")).split(".")[-1] != "NCHW":
         raise UserError(f"The backbone {name} gives its maps channels last (NHWC), which is not supported.")
     reduction = body.feature_info.reduction()[-1]

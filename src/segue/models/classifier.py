@@ -44,7 +44,15 @@ class GrowingClassifier(nn.Module):
         self.parts.append(part)
 
     def forward(self, h_BFhw: Tensor) -> Tensor:
-        return torch.cat([part(h_BFhw) for part in self.parts], dim=1)
+        """All parts as one convolution: one for each of 60 steps takes twenty times as long."""
+        weight_KF11, bias_K = (
+            torch.cat([getattr(part, name) for part in self.parts]) for name in ("weight", "bias")
+        )
+        return F.conv2d(h_BFhw, weight_KF11, bias_K)
+
+    def at_places(self, h_MF: Tensor) -> Tensor:
+        """Logits (M x K) of single places, as if their surroundings were the same."""
+        return self(h_MF[:, :, None, None])[:, :, 0, 0]
 
 
 class SigmoidClassifier(nn.Module):

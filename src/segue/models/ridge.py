@@ -27,6 +27,9 @@ class RidgeClassifier(nn.Module):
         self.register_buffer("weight", torch.zeros(0, width, 1, 1))
         self.register_buffer("factor", torch.ones(()))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
+        self.solved = False
+        """what `fitted` says, as a word that no device has to be asked for and that exporters understand"""
+        self.register_load_state_dict_post_hook(_read_fitted)
 
     def grow(self, channels: int, balanced: bool) -> None:
         """Make room for channels; their values are 0 until they are fitted."""
@@ -47,8 +50,13 @@ class RidgeClassifier(nn.Module):
     def fit(self, weights_DK: Tensor) -> None:
         self.weight.copy_(weights_DK.t()[:, :, None, None])
         self.fitted.fill_(True)
+        self.solved = True
 
     def forward(self, h_BFhw: Tensor) -> Tensor:
-        if not self.fitted:
+        if not self.solved:
             return self.parts[0](h_BFhw)
         return self.factor * self.values(self.widened(h_BFhw))
+
+
+def _read_fitted(classifier: nn.Module, _: object) -> None:
+    classifier.solved = bool(classifier.fitted)

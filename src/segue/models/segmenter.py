@@ -8,38 +8,27 @@ strictly.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from segue.core.config import ModelConfig, validate
-from segue.core.errors import UserError, suggest
-from segue.core.scenario import Step
+from segue.core.errors import UserError
 from segue.models._speed.checkpointing import checkpoint_blocks, keep_all
 from segue.models._speed.compiling import compile_part
 from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
+from segue.models._speed.frozen import FrozenPart, maps_of
 from segue.models.backbone import build_backbone
 from segue.models.classifier import CLASSIFIERS, Classifier, GrowingClassifier
-from segue.models.fusion import FUSIONS, FusionLayer
 from segue.models.head import HEADS, DeepLabHead
-from segue.models.spec import FusionSpec, NetworkSpec, name_of, unnamed
+from segue.models.network import Network, Output, fusion_from, listed
+from segue.models.spec import NetworkSpec
 
-FETCHED = ("weights", "pretrained")
-"""settings that say where weights come from at first: no part of the structure"""
-
-
-@dataclass
-class Output:
-    """What one pass gives. `features`: z (encoder), z_fused (after the fusion layer, if any), h (head)."""
-
-    logits: Tensor
-    features: dict[str, Tensor] = field(default_factory=dict)
-    stages: list[Tensor] = field(default_factory=list)
+__all__ = ["Output", "Segmenter", "Teacher"]
 
 
-class Segmenter(nn.Module):
+class Segmenter(Network):
     """Images (uint8 or float in 0..255, B x 3 x H x W) -> `Output` with logits at the output stride.
 
     Examples:
@@ -52,9 +41,6 @@ class Segmenter(nn.Module):
         (torch.Size([1, 3, 8, 8]), ['h', 'z', 'z_fused'])
     """
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
@@ -63,41 +49,12 @@ class Segmenter(nn.Module):
         self.fusion: nn.Module | None = None
         self.refiner = DeepLabHead(self.backbone.channels[-1], width, dilations)
         self.classifier: Classifier = GrowingClassifier(width)
-        self.norm_frozen = False
-        """batch norm of backbone and head keeps its running statistics even in training mode"""
-        self.compiled = False
-        """backbone and head go through `torch.compile`"""
-        self._frozen: list[nn.Module] = []
         for name in ("mean", "std"):
             values = torch.tensor(getattr(self.backbone, name)).view(1, 3, 1, 1) * 255
             self.register_buffer(name, values, persistent=False)
         link_norms(self, self._maps)
         self.freeze_stages(config.frozen_stages)
-
-    def spec(self) -> dict[str, Any]:
-        """The structure in words that JSON knows: config, fusion layer, classifier; no weights.
-
-        A fusion layer or classifier of one's own needs a name: see `segue.models.fusion`.
-        """
-        model = {name: value for name, value in asdict(self.config).items() if name not in FETCHED}
-        return {"model": model, "fusion": self._fusion_spec(), "classifier": self._classifier_spec()}
-
-    def _fusion_spec(self) -> dict[str, Any] | None:
-        if self.fusion is None:
-            return None
-        kind = name_of(self.fusion, FUSIONS)
-        if kind is None or not isinstance(self.fusion, FusionLayer):
-            also = " It needs spec() and from_spec(channels, spec), too. Or let deployed() leave it out."
-            raise unnamed(self.fusion, "fusion", "FUSIONS", also)
-        return {"kind": kind, "config": self.fusion.spec()}
-
-    def _classifier_spec(self) -> dict[str, Any]:
-        kind = name_of(self.classifier, CLASSIFIERS)
-        if kind is None:
-            raise unnamed(self.classifier, "classifier", "CLASSIFIERS")
-        spec = {"kind": kind, "sizes": list(self.classifier.sizes)}
-        width = getattr(self.classifier, "width", None)
-        return spec if width is None else {**spec, "width": width}
+        self.settle(config.settled)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], channels: int | None = None) -> Segmenter:
@@ -120,26 +77,37 @@ class Segmenter(nn.Module):
             raise ValueError(f"{channels} names for {sum(wanted.classifier.sizes)} channels")
         model = cls(wanted.model)
         if wanted.fusion is not None:
-            fusion = validate(FusionSpec, wanted.fusion, "fusion")
-            kind = _listed(fusion.kind, FUSIONS, "fusion layer")
-            model.fusion = kind.from_spec(model.backbone.channels[-1], fusion.config)
-        classifier = _listed(wanted.classifier.kind, CLASSIFIERS, "classifier")
+            model.fusion = fusion_from(wanted.fusion, model.z_channels)
+        classifier = listed(wanted.classifier.kind, CLASSIFIERS, "classifier")
         width = () if wanted.classifier.width is None else (wanted.classifier.width,)
         model.classifier = classifier(model.classifier.in_channels, *width)
         for size in wanted.classifier.sizes:
             model.classifier.grow(size, balanced=False)
         return model
 
-    def grow(self, step: Step, balanced: bool) -> None:
-        """Add the channels of a step; the first step brings background too."""
-        self.classifier.grow(len(step.new) + int(step.first), balanced)
-        self.classifier.to(self.mean.device)
+    @property
+    def z_channels(self) -> int:
+        return self.backbone.channels[-1]
 
     def encode(self, images_B3HW: Tensor) -> list[Tensor]:
-        return self.backbone((images_B3HW.float() - self.mean) / self.std)
+        """The backbone's stages; it begins after the frozen ones where their outputs are known."""
+        if maps := maps_of(images_B3HW):
+            *stages, z_BChw = self._frozen_part.begin_after(self.backbone, maps)
+        else:
+            *stages, z_BChw = self.backbone(self._normalised(images_B3HW))
+        return [*stages, self.through_settled(z_BChw)]
 
-    def fuse(self, z_BChw: Tensor, old_z_BChw: Tensor | None = None) -> Tensor:
-        return z_BChw if self.fusion is None else self.fusion(z_BChw, old_z_BChw)
+    def _normalised(self, images_B3HW: Tensor) -> Tensor:
+        return (images_B3HW.float() - self.mean) / self.std
+
+    def frozen_maps(self, images_B3HW: Tensor, every: bool = False) -> tuple[Tensor, ...]:
+        """The output of the last frozen stage, or of every one, without gradient."""
+        return self._frozen_part.maps(self.backbone, self._normalised(images_B3HW), every)
+
+    @property
+    def begins_after_frozen(self) -> bool:
+        """Whether the backbone can do without its frozen stages where their outputs are known."""
+        return self._frozen_part.fits(self.backbone)
 
     def forward(self, images_B3HW: Tensor, old_z_BChw: Tensor | None = None) -> Output:
         stages = self.encode(images_B3HW)
@@ -148,8 +116,10 @@ class Segmenter(nn.Module):
         features = {"z": stages[-1], "z_fused": z_fused, "h": h}
         return Output(self.classifier(h), features, stages)
 
+    def refine(self, z_fused_BChw: Tensor, images_B3HW: Tensor) -> Tensor:
+        return self.refiner(z_fused_BChw)
+
     def refined(self, images_B3HW: Tensor) -> Tensor:
-        """h alone, for a method that classifies it in its own way."""
         return self.refiner(self.fuse(self.encode(images_B3HW)[-1]))
 
     def _maps(self, images_B3HW: Tensor) -> list[Tensor]:
@@ -157,20 +127,23 @@ class Segmenter(nn.Module):
         stages = self.encode(images_B3HW)
         return [*stages, self.refiner(stages[-1])]
 
-    def freeze(self, module: nn.Module) -> None:
-        """No gradients and no statistics for a part, whatever mode the whole is put in."""
-        module.requires_grad_(False)
-        if module not in self._frozen:
-            self._frozen.append(module)
-        module.eval()
+    def encoder_parameters(self) -> list[nn.Parameter]:
+        return list(self.backbone.parameters())
+
+    def head_parameters(self) -> list[nn.Parameter]:
+        return list(self.refiner.parameters())
+
+    def freeze_body(self) -> None:
+        for part in (self.backbone, self.refiner):
+            self.freeze(part)
 
     def freeze_stages(self, count: int) -> None:
         """Freeze the backbone up to and including its first `count` stages."""
+        self._frozen_part = FrozenPart(self.backbone, count)
         for module in self.backbone.first_stages(count):
             self.freeze(module)
 
     def checkpoint(self) -> None:
-        """Keep no activations inside the blocks of the backbone: less memory, a second forward pass."""
         blocks = self.backbone.blocks()
         if not blocks:
             raise UserError(
@@ -185,27 +158,6 @@ class Segmenter(nn.Module):
         for part in (self.backbone, self.refiner):
             compile_part(part)
 
-    def train(self, mode: bool = True) -> Segmenter:
-        super().train(mode)
-        for module in self._frozen:
-            module.eval()
-        if self.norm_frozen:
-            # the fusion layer first meets old features in these steps: its statistics are not known before
-            for part in (self.backbone, self.refiner, self.classifier):
-                for module in part.modules():
-                    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                        module.eval()
-        return self
-
-
-def _listed(name: str, table: Mapping[str, Any], what: str) -> Any:
-    if name not in table:
-        raise UserError(
-            f"There is no {what} '{name}'.{suggest(name, table)} One of somebody's own is known once the"
-            " file that defines it is imported."
-        )
-    return table[name]
-
 
 class Teacher:
     """The frozen model of the step before, its norms folded into its convolutions unless it is compiled.
@@ -213,7 +165,7 @@ class Teacher:
     Not a module: it is rebuilt on resume, never saved or trained.
     """
 
-    def __init__(self, model: Segmenter) -> None:
+    def __init__(self, model: Network) -> None:
         """Takes the model over: give it a copy of a model that goes on."""
         self.model = model.eval().requires_grad_(False)
         fold_norms(self.model)

@@ -17,7 +17,7 @@ from segue.core.progress import Display
 from segue.core.scenario import Scenario, Step, canonical_split
 from segue.data.batches import MixedOrder, ShuffledOrder
 from segue.data.datasets.base import SegDataset
-from segue.engine.build import build_scenario, index_classes
+from segue.engine.build import build_scenario, index_classes, open_set
 from segue.engine.checkpoint import KEPT
 from segue.engine.images import step_images, step_problems
 from segue.engine.processes import Group
@@ -111,7 +111,7 @@ def count_images(config: RunConfig, images: int | None, display: Display) -> Cou
     root = getattr(options, "root", None)
     here = not hasattr(options, "root") or (root is not None and user_path(root).exists())
     if here:
-        dataset = kind(options, "train")
+        dataset = open_set(config, "train")
         scenario, listed = build_scenario(config, dataset)
         if images is None:
             present = index_classes(dataset, "train", display)
@@ -134,9 +134,7 @@ def count_images(config: RunConfig, images: int | None, display: Display) -> Cou
     return Counts(scenario, divided, f"{number:,} {source}; divided among the steps by their new classes")
 
 
-def published_images(
-    config: RunConfig, kind: type[SegDataset], scenario: Scenario
-) -> tuple[int, ...] | None:
+def published_images(config: RunConfig, kind: type[SegDataset], scenario: Scenario) -> tuple[int, ...] | None:
     """Training images of each step of a split whose lists were published; None: it is another split."""
     wanted = config.scenario
     if wanted.hold_out or not isinstance(wanted.split, str):

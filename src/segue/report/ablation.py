@@ -93,8 +93,13 @@ def ablation_sheet(ablation: Ablation) -> Sheet:
 def _agreement(ablation: Ablation) -> str:
     """Which pairs of rows stand the other way round here, by more than their spread."""
     names = [row.name for row in ablation.table.rows]
-    ours, paper = ([score(index)[2] for index in range(len(names))] for score in (ablation.ours, ablation.paper))
-    return order_text({name: each.mean for name, each in zip(names, paper, strict=True)}, dict(zip(names, ours, strict=True)))
+    ours, paper = (
+        [score(index)[2] for index in range(len(names))] for score in (ablation.ours, ablation.paper)
+    )
+    return order_text(
+        {name: each.mean for name, each in zip(names, paper, strict=True)},
+        dict(zip(names, ours, strict=True)),
+    )
 
 
 def _strategies(ablations: Sequence[Ablation]) -> list[str]:

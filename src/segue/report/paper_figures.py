@@ -76,7 +76,9 @@ def chosen_images(rows: Mapping[str, Samples], count: int, names: Sequence[str] 
     """Images by name; else those in which CAF gains most over the best of the others."""
     first = next(iter(rows.values()))
     if unknown := [name for name in names if name not in first.keys]:
-        raise UserError(f"{first.run.folder} kept no pictures of '{unknown[0]}', but of {', '.join(first.keys)}.")
+        raise UserError(
+            f"{first.run.folder} kept no pictures of '{unknown[0]}', but of {', '.join(first.keys)}."
+        )
     if names:
         return [first.keys.index(name) for name in names]
     ours = rows.get("Ours", first)
@@ -96,9 +98,11 @@ def picture_figure(
     """A row of pictures for each image: the input, what the methods say, the truth."""
     lines: list[dict[str, Tile]] = []
     for number in chosen_images(rows, count, names):
-        lines += _over_steps(number, show, rows) if show in ("steps", "attention over steps") else [
-            _side_by_side(number, show, rows)
-        ]
+        lines += (
+            _over_steps(number, show, rows)
+            if show in ("steps", "attention over steps")
+            else [_side_by_side(number, show, rows)]
+        )
     return _grid(title, lines)
 
 

@@ -187,7 +187,11 @@ def caption(table: FilledTable) -> list[str]:
         f" {table.about}.",
         "± is the standard deviation over seeds; bold: the best of our means; -: not run, or not printed.",
     ]
-    against = "the paper's numbers" if table.scale == "paper" else "the values once reached at this scale, not the paper's"
+    against = (
+        "the paper's numbers"
+        if table.scale == "paper"
+        else "the values once reached at this scale, not the paper's"
+    )
     return [*lines, f"Status: ours against {against}.", *table.notes]
 
 

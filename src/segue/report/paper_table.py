@@ -121,7 +121,9 @@ class FilledTable:
             targets, tolerance = [], 0.0
         if not row.blocks_run:
             return Status(NOT_RUN, NOT_RUN, once)
-        count = f" ({row.blocks_run} of {len(row.cells)} settings run)" if row.blocks_run < len(row.cells) else ""
+        count = (
+            f" ({row.blocks_run} of {len(row.cells)} settings run)" if row.blocks_run < len(row.cells) else ""
+        )
         if not targets:
             return Status(NEW, NEW + count, once)
         if lost := [target for target in targets if not target.cell.run]:
@@ -149,7 +151,9 @@ class FilledTable:
         """Rows that were once reproduced and are not any more, with the reason."""
         states = {row.name: self.status(row) for row in self.rows}
         return [
-            f"{name}: {state.text}" for name, state in states.items() if state.expected and state.kind in BROKEN
+            f"{name}: {state.text}"
+            for name, state in states.items()
+            if state.expected and state.kind in BROKEN
         ]
 
     def document(self) -> dict[str, Any]:
@@ -157,7 +161,12 @@ class FilledTable:
         rows = []
         for row in self.rows:
             cells = {
-                f"{block} {head}": {"paper": cell.paper, "ours": cell.ours.mean, "std": cell.ours.std, "seeds": cell.seeds}
+                f"{block} {head}": {
+                    "paper": cell.paper,
+                    "ours": cell.ours.mean,
+                    "std": cell.ours.std,
+                    "seeds": cell.seeds,
+                }
                 for block, position, head in self.columns()
                 for cell in [row.cells[block][position]]
             }

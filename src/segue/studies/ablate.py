@@ -3,7 +3,7 @@ ours."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from segue.core.errors import UserError, suggest
 from segue.core.overrides import merge, parse_overrides
 from segue.core.progress import Display
 from segue.engine.folder import plain_name
-from segue.engine.recipe import complete, for_method, recipe_folder
+from segue.engine.recipe import complete, for_method, recipe_folder, with_preset
 from segue.report import Ablation, ablation_page, ablation_table
 from segue.studies.missing import run_missing, started_runs
 from segue.studies.pages import check_page, command_line, write_page
@@ -46,10 +46,14 @@ def ablate(
     console = console or Console()
     check_free(words, {"train.seed": "every row has seeds 0, 1, ..., as many as --seeds says"})
     check_page(page)
+    notes = dict[str, None]()
     tables = {name: read_ablation(path) for name, path in _chosen(names).items()}
     plans = {
         name: [
-            [row_recipe(table, row, dataset, split, mode, words, seed, recipe) for seed in range(seeds)]
+            [
+                row_recipe(table, row, dataset, split, mode, words, seed, recipe, device, notes.setdefault)
+                for seed in range(seeds)
+            ]
             for row in table.rows
         ]
         for name, table in tables.items()
@@ -63,6 +67,8 @@ def ablate(
             folders[name].append(places)
             runs.update(zip(places, recipes, strict=True))
     display = Display(console, quiet)
+    for note in notes:
+        display.say(note)
     failed = run_missing(runs, out, device, display)
     ablations = []
     for name, table in tables.items():
@@ -87,6 +93,8 @@ def row_recipe(
     words: Sequence[str],
     seed: int,
     recipe: Path | None = None,
+    device: str = "auto",
+    say: Callable[[str], None] | None = None,
 ) -> RunConfig:
     """The recipe of one row: a recipe file, what was asked for, then what makes the row."""
     setting = table.settings.get(dataset, {})
@@ -101,11 +109,12 @@ def row_recipe(
     fixed: dict[str, Any] = {"train": {"seed": seed}, "method": {"name": "caf", "params": params}}
     stored = for_method("caf", recipe) if recipe else {}
     asked = merge(merge(merge(stored, said), parse_overrides(words)), fixed)
-    config = complete(asked)
+    asked, preset = with_preset(asked, stored, device, say)
+    config = complete(asked, preset)
     if not row.times:
         return config
     params = {name: getattr(config.method.params, name) * factor for name, factor in row.times.items()}
-    return complete(merge(asked, {"method": {"params": params}}))
+    return complete(merge(asked, {"method": {"params": params}}), preset)
 
 
 def _chosen(names: Sequence[str]) -> dict[str, Path]:

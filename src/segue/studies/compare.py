@@ -79,10 +79,20 @@ def compare_methods(
     check_words(words, NOT_FREE)
     check_page(page)
     benchmarks: list[Benchmark] = []
+    display, notes = Display(console, quiet), dict[str, None]()
     for split, mode in product(dict.fromkeys(splits or [None]), dict.fromkeys(modes or [None])):
         recipes = {
             label: [
-                resolve(name, dataset, split, mode, [*words, f"train.seed={seed}"], recipe)
+                resolve(
+                    name,
+                    dataset,
+                    split,
+                    mode,
+                    [*words, f"train.seed={seed}"],
+                    recipe,
+                    device,
+                    notes.setdefault,
+                )
                 for seed in range(seeds)
             ]
             for label, name in _chosen(methods).items()
@@ -90,7 +100,8 @@ def compare_methods(
         benchmarks.append(_benchmark(recipes, out, page is not None))
     _check_folders(benchmarks)
     runs = {place: recipe for benchmark in benchmarks for place, recipe in benchmark.runs.items()}
-    display = Display(console, quiet)
+    for note in notes:
+        display.say(note)
     failed = run_missing(runs, out, device, display)
     tables = [benchmark.table(seeds) for benchmark in benchmarks]
     for position, table in enumerate(shown := [table for table in tables if table.entries]):

@@ -45,12 +45,19 @@ def draw(grid: Grid, images: Sequence[str], display: Display) -> Iterator[tuple[
 
 def missing_text(grid: Grid) -> str:
     """Which runs a figure still needs."""
-    places = sorted({f"{wanted.row} on {wanted.block}" for wanted in grid.wanted if wanted.place in grid.missing})
-    what = {"pictures": ", with the pictures of their test images", "trajectory": ", with tests during the steps"}
+    places = sorted(
+        {f"{wanted.row} on {wanted.block}" for wanted in grid.wanted if wanted.place in grid.missing}
+    )
+    what = {
+        "pictures": ", with the pictures of their test images",
+        "trajectory": ", with tests during the steps",
+    }
     return f"{grid.item.title}: not run: {'; '.join(places)}{what.get(grid.item.kind, '')}."
 
 
-def write_charts(name: str, charts: Iterator[tuple[str, Chart]], folder: Path, display: Display) -> list[Path]:
+def write_charts(
+    name: str, charts: Iterator[tuple[str, Chart]], folder: Path, display: Display
+) -> list[Path]:
     """Each chart as PDF, SVG and PNG."""
     written = []
     for part, chart in charts:

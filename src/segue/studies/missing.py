@@ -14,7 +14,7 @@ from segue.core.records import RunRecord, read_run, read_yaml
 from segue.engine.build import build_method
 from segue.engine.checkpoint import CheckpointStore
 from segue.engine.folder import check_folder, check_images, identity
-from segue.engine.runtime import pick_device
+from segue.plan.preflight import before_run
 from segue.studies.first_steps import Manifests, jobs_sharing_first_steps
 from segue.studies.pool import run_all
 
@@ -28,7 +28,7 @@ def run_missing(runs: Mapping[Path, RunConfig], out: Path, device: str, display:
     _check_images(done, manifest_of, read_anyway=bool(missing))
     if not missing:
         return None
-    pick_device(device)
+    before_run([*missing.values()], device, display)
     _check_start(missing, out)
     jobs = jobs_sharing_first_steps(missing, out, manifest_of)
     display.say(f"Runs to do: {len(jobs)}; done: {len(runs) - len(jobs)}. All are kept in {out}.")

@@ -145,7 +145,9 @@ def table_notes(grid: Grid, stored: StoredRuns) -> list[str]:
     """What has to be said below a table."""
     notes = [f"Stands for the paper's data: {'; '.join(grid.instead)}."] if grid.instead else []
     if grid.scale.name != "paper":
-        notes.append("The paper's numbers belong to ResNet-101 at 512 pixels: compare the order of rows, not values.")
+        notes.append(
+            "The paper's numbers belong to ResNet-101 at 512 pixels: compare the order of rows, not values."
+        )
     orders = {order for wanted in grid.wanted for order in [wanted.order] if order}
     if orders:
         notes.append(f"ADE20K: mean over the class orders {' and '.join(sorted(orders))}.")
@@ -180,4 +182,6 @@ def _check_out(out: Path) -> None:
         with tempfile.TemporaryFile(dir=out):
             pass
     except OSError as error:
-        raise UserError(f"{out} cannot be written ({error.strerror}): name another folder with --out.") from error
+        raise UserError(
+            f"{out} cannot be written ({error.strerror}): name another folder with --out."
+        ) from error

@@ -118,7 +118,11 @@ def recipe_of(
     """The recipe of a row in a setting of the paper, at a scale, with seed 0."""
     setting, mode = scale.setting(paper)  # type: tuple[Setting, str | None]
     if _is_joint(row):  # one run for all splits and modes
-        same = (each for each in scale.settings.values() if (each.dataset, each.folder) == (setting.dataset, setting.folder))
+        same = (
+            each
+            for each in scale.settings.values()
+            if (each.dataset, each.folder) == (setting.dataset, setting.folder)
+        )
         setting, mode = next(same), None
     split, file = setting.split + order, find_recipe(setting.recipe)
     word = setting.folder or setting.dataset

@@ -63,12 +63,15 @@ def tune_methods(
     tuned = {key: f"it is tuned for {name}" for name, (key, _) in listed.items()}
     check_words(words, NOT_FREE | tuned)
     check_page(page)
-    resolved = partial(_resolved, recipe, dataset, split, mode, words)
+    notes = dict[str, None]()
+    resolved = partial(_resolved, recipe, dataset, split, mode, words, device, notes.setdefault)
     recipes = {name: resolved(name, *each) for name, each in asked.items()}
     first = _checked({name: next(iter(trials.values())) for name, trials in recipes.items()})
     setting = setting_text(first)
     folder = out / plain_name([setting])
     display = Display(console, quiet)
+    for note in notes:
+        display.say(note)
     stored = read_yaml(folder / CHOICE) if (folder / CHOICE).is_file() else {}
     runs = {place: config for name in asked for place, config in _runs(folder, name, recipes[name]).items()}
     failed = run_missing(runs, out, device, display)
@@ -143,6 +146,8 @@ def _resolved(
     split: str | None,
     mode: str | None,
     words: Sequence[str],
+    device: str,
+    say: Callable[[str], None],
     method: str,
     key: str,
     values: Sequence[float],
@@ -153,7 +158,7 @@ def _resolved(
     for value in values:
         trial = f"{key}={value}"
         try:
-            found[value] = resolve(method, dataset, split, mode, [*said, trial], recipe)
+            found[value] = resolve(method, dataset, split, mode, [*said, trial], recipe, device, say)
         except UserError as error:
             raise UserError(f"{recipe}: {method} with {trial}: {error}") from error
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ def data_recipe(
     mode: str | None,
     words: Sequence[str],
     source: Path | None = None,
+    device: str = "auto",
+    say: Callable[[str], None] | None = None,
 ) -> RunConfig:
     """The recipe of a run on this data. `source` is a recipe file or a run folder.
 
@@ -35,4 +37,4 @@ def data_recipe(
     said = any(word.startswith(("scenario.split=", "scenario.manifest=")) for word in words)
     said = said or bool(split or scenario.get("split") or scenario.get("manifest"))
     name = None if method.get("name") else "finetune"
-    return resolve(name, on, split if said else "offline", mode, words, file=source)
+    return resolve(name, on, split if said else "offline", mode, words, source, device, say)

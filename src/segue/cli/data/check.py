@@ -58,7 +58,8 @@ def command(
     from segue.core.progress import Display
 
     source, said = source_and_words(words)
-    config = data_recipe(on, split, mode, with_manifest(said, manifest), source)
+    notes: list[str] = []
+    config = data_recipe(on, split, mode, with_manifest(said, manifest), source, device, notes.append)
 
     from segue.plan.checkup import check_data  # torch: not before the recipe is known to be sound
 
@@ -68,7 +69,7 @@ def command(
     if as_json:
         print_json({"ready": ready, **vars(found)})
     else:
-        _print(found, [*written, *_advice(found, skip_bad)], quiet)
+        _print(found, [*notes, *written, *_advice(found, skip_bad)], quiet)
     if not ready:
         raise typer.Exit(1)
     skip = [f"data.skip={skip_bad}"] if skip_bad and found.bad else []

@@ -10,6 +10,7 @@ from typing import Any
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.data.annotations.base import Drawing, Source, classes_of, tell
+from segue.data.annotations.city_ids import id_masks, read_city_ids
 from segue.data.annotations.coco import is_coco, read_coco
 from segue.data.annotations.document import read_document
 from segue.data.annotations.foreign import advise
@@ -23,6 +24,7 @@ LOOKED_FOR = (
     "COCO (a JSON file with images, annotations and categories),"
     " LabelMe (a JSON file with shapes for each image),"
     " Cityscapes polygons (NAME_polygons.json with imgWidth, imgHeight and objects),"
+    " Cityscapes ids (NAME_labelIds.png),"
     " VOC (folders JPEGImages and SegmentationClass with labelmap.txt or classes.txt),"
     " or folders images and masks with classes.txt"
 )
@@ -73,6 +75,8 @@ def read_source(path: Path, images: Path | None = None) -> Source:
         )
     if masks:
         return read_masks(path.resolve().name, places)
+    if not kinds and not found.broken and path.is_dir() and (ids := id_masks(path)):
+        return read_city_ids(path.resolve().name, ids, places)
     if not kinds:
         plain = found.broken[0].problem if found.broken else _nothing(path, found)
         raise UserError(advise(path) or plain)

@@ -34,7 +34,7 @@ def stem_of(path: Path) -> str:
 def read_polygons(path: Path, document: dict[str, Any], places: Places) -> Drawing:
     """One file; later objects lie on top."""
     size = get_size(document, ("imgWidth", "imgHeight"), str(path))
-    image = _find_image(path, places)
+    image = find_image(path, _ENDING.sub("", path.stem), places)
     regions, left_out = [], 0
     for number, value in enumerate(get_list(document, "objects", str(path))):
         where = f"{path}, object {number}"
@@ -52,8 +52,8 @@ def read_polygons(path: Path, document: dict[str, Any], places: Places) -> Drawi
     )
 
 
-def _find_image(path: Path, places: Places) -> Path:
-    stem = _ENDING.sub("", path.stem)
+def find_image(path: Path, stem: str, places: Places) -> Path:
+    """The image of an annotation file: `stem` is what their names have in common."""
     names = [
         f"{stem}{middle}{ending}" for middle in (f"_{IMAGE_FOLDER}", "") for ending in sorted(IMAGE_SUFFIXES)
     ]

@@ -120,5 +120,11 @@ def write_lists(folder: Path, keys: Mapping[str, Sequence[str]], layout: Layout)
         _write_lines(folder / "trainval.txt", sorted([*keys["train"], *keys["val"]]))
 
 
+def write_listing(path: Path, folder: Path) -> None:
+    """The names of all files of a folder but this one and the mark of an unfinished conversion."""
+    files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    _write_lines(path, [name for name in files if name != MARKER])
+
+
 def _write_lines(path: Path, lines: Sequence[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")

@@ -6,7 +6,7 @@ processes, which share every batch among them.
 
 from segue.data.batches.batch import WHOLE, Batch, RankSlice
 from segue.data.batches.loader import Batches
-from segue.data.batches.order import FixedOrder, MixedOrder, ShuffledOrder
+from segue.data.batches.order import FixedOrder, FixedViews, MixedOrder, ShuffledOrder
 from segue.data.batches.step_data import StepData, relabel
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Batch",
     "Batches",
     "FixedOrder",
+    "FixedViews",
     "MixedOrder",
     "RankSlice",
     "ShuffledOrder",

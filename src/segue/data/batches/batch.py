@@ -48,6 +48,8 @@ class Batch:
     keys: list[str]
     salient: Tensor | None = None
     """saliency maps (bool, B x H x W), for a method that asks for them"""
+    frozen: tuple[Tensor, ...] = ()
+    """outputs of the network's frozen stages for these images, if they are known"""
     rank_slice: RankSlice = WHOLE
     """slice of the global batch that these images are"""
     global_size: int = 0
@@ -77,7 +79,8 @@ class Batch:
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Batch:
         salient = None if self.salient is None else change(self.salient)
-        return replace(self, images=change(self.images), labels=change(self.labels), salient=salient)
+        images, labels, frozen = change(self.images), change(self.labels), tuple(map(change, self.frozen))
+        return replace(self, images=images, labels=labels, salient=salient, frozen=frozen)
 
     def __len__(self) -> int:
         return len(self.images)

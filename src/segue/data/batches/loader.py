@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import tee
 from typing import Any
@@ -14,8 +14,11 @@ from torch.utils.data import DataLoader, Dataset
 from segue.core.errors import UserError
 from segue.core.launch import safe_path
 from segue.data.batches.batch import WHOLE, Batch, RankSlice
-from segue.data.batches.order import FixedOrder, MixedOrder, ShuffledOrder
+from segue.data.batches.order import FixedOrder, FixedViews, MixedOrder, ShuffledOrder
 from segue.data.batches.step_data import StepData
+
+FrozenMaps = Callable[[torch.Tensor, Sequence[tuple[int, int]]], tuple[torch.Tensor, ...]]
+"""outputs of a network's frozen stages, of images with their positions and seeds"""
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,13 @@ class Batches:
     """
 
     data: StepData
-    order: ShuffledOrder | MixedOrder | FixedOrder
+    order: ShuffledOrder | MixedOrder | FixedViews | FixedOrder
     device: torch.device
     workers: int = 0
     start: int = 0
     rank_slice: RankSlice = WHOLE
     micro_batches: int = 1
+    frozen: FrozenMaps | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         slices, again = tee(self._slices())
@@ -48,8 +52,10 @@ class Batches:
         with safe_path():  # where workers are started anew instead of forked
             source = iter(loader)
         try:
-            for global_size, _ in again:
+            for global_size, own in again:
                 batch = _unwrap(next(source)).to(self.device)
+                if self.frozen is not None:
+                    batch = replace(batch, frozen=self.frozen(batch.images, own))
                 yield replace(batch, rank_slice=self.rank_slice, global_size=global_size)
         finally:
             # its workers end now: they ignore signals, so a process that exits before them waits for ever

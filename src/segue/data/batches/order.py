@@ -85,6 +85,35 @@ class MixedOrder:
 
 
 @dataclass(frozen=True)
+class FixedViews:
+    """An order in which each image has so many views, one per epoch in turn; a view is always cropped alike.
+
+    A view follows from (seed, image, number of the view), so what is computed of it can be kept.
+    """
+
+    order: ShuffledOrder | MixedOrder
+    views: int
+    seed: tuple[int, ...]
+
+    @property
+    def per_epoch(self) -> int:
+        return self.order.per_epoch
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def batches(self, start: int = 0) -> Iterator[list[tuple[int, int]]]:
+        """Batches from iteration `start` to the end."""
+        for iteration, pairs in enumerate(self.order.batches(start), start):
+            epoch = iteration // self.per_epoch
+            yield [(position, self._seed(position, (epoch + position) % self.views)) for position, _ in pairs]
+
+    def _seed(self, position: int, view: int) -> int:
+        words = np.random.SeedSequence([*self.seed, position, view, 2]).generate_state(1, dtype=np.uint64)
+        return int(words[0] >> 2)
+
+
+@dataclass(frozen=True)
 class FixedOrder:
     """Every image once, in order."""
 

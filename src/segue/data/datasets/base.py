@@ -95,6 +95,11 @@ class SegDataset(ABC):
         """Configs that test on other images of the same place, by the name of the part: a third list."""
         return {}
 
+    @classmethod
+    def own_memory(cls, config: Any) -> int:
+        """Bytes that these settings make the data set hold by itself: where they can ask for too much."""
+        return 0
+
     @property
     @abstractmethod
     def keys(self) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ class Folder(FileDataset):
 
     Config = Config
     about = "your own images and masks with a classes.txt (data.root=FOLDER; docs/own-data.md)"
-    protocol: ClassVar = {"train": {"epochs": 30, "batch_size": 24, "crop": 512}}
+    protocol: ClassVar = {}
 
     def __init__(self, config: Config, split: DataSplit) -> None:
         root = data_root(config.root, "folder", "your own, with images, masks and classes.txt")

@@ -38,6 +38,9 @@ CLUTTER = ((4, 0.16), (8, 0.10), (32, 0.07))
 GRAIN = 0.05
 """strength of every pixel's own noise"""
 
+BYTES_PER_IMAGE, BYTES_PER_PIXEL = 350, 56
+"""memory of an image's name and its row of the class index; of a pixel while an image is painted"""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -108,6 +111,11 @@ class Scenes(SegDataset):
         axis = np.arange(config.size, dtype=np.float64)
         self._x, self._y = axis[None, :], axis[:, None]
         self._clutter = [(_enlarger(cells, config.size), strength) for cells, strength in CLUTTER]
+
+    @classmethod
+    def own_memory(cls, config: Config) -> int:
+        """Names and class index of all images, and an image while it is painted."""
+        return (config.train + config.test) * BYTES_PER_IMAGE + config.size**2 * BYTES_PER_PIXEL
 
     @property
     def keys(self) -> tuple[str, ...]:

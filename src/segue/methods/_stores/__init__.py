@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import labels_of_map, wide
+from segue.models.network import Classifier
 
 EMPTY = 255
 """label of a place in a store that is not filled: classes may have fewer pixels than there is room for"""
@@ -45,7 +46,7 @@ def bytes_per_class(store: nn.Module, classes: int) -> float:
 def rehearsal_loss(
     drawn: tuple[Tensor, Tensor],
     per_class: int,
-    classifier: nn.Module,
+    classifier: Classifier,
     logits_BKhw: Tensor,
     labels_BHW: Tensor,
     step: Step,
@@ -57,7 +58,7 @@ def rehearsal_loss(
     split.
     """
     features_MF, labels_M = drawn
-    logits_MK = wide(classifier(features_MF[:, :, None, None])[:, :, 0, 0])
+    logits_MK = wide(classifier.at_places(features_MF))
     kept = F.cross_entropy(logits_MK, labels_M, ignore_index=EMPTY, reduction="sum")
     labels_Bhw = labels_of_map(labels_BHW, logits_BKhw)
     labels_Bhw = labels_Bhw.where((step.num_old <= labels_Bhw) & (labels_Bhw < step.num_channels), EMPTY)

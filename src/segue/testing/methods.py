@@ -6,6 +6,7 @@ Three small steps on random pictures, about a second. A broken promise is an Ass
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -50,9 +51,9 @@ class Bench:
         self.params: Any = validate(kind.Config, values, "method.params")
         self.scenario: Scenario = make_scenario(CLASSES, "2-2", offline=kind.offline)
 
-    def method(self) -> Method:
+    def method(self, frozen_stages: int = 0) -> Method:
         seed_all(0)
-        return self.kind(self.params, Segmenter(MODEL))
+        return self.kind(self.params, Segmenter(replace(MODEL, frozen_stages=frozen_stages)))
 
     def begin(self, method: Method, step: Step) -> Session:
         """Grow and begin a step, as the engine does."""
@@ -184,6 +185,33 @@ def check_predictions(bench: Bench) -> None:
             assert torch.isfinite(values).all(), f"the map '{name}' has NaN or infinity"
 
 
+def check_known_maps(bench: Bench) -> None:
+    """Losses are the same where the outputs of frozen stages are known (`train.cache_frozen`)."""
+    plain, known = (_losses_of_steps(bench, known) for known in (False, True))
+    for name, value in plain.items():
+        difference = abs(known[name] - value)
+        assert difference <= ROUNDING * max(1.0, abs(value)), (
+            f"{name} is {known[name]}, not {value}, where outputs of frozen stages are known: a method that"
+            " uses Output.stages says reads_stages = True"
+        )
+
+
+def _losses_of_steps(bench: Bench, known: bool) -> dict[str, float]:
+    method = bench.method(frozen_stages=2)
+    found: dict[str, float] = {}
+    for step in bench.scenario:
+        session = bench.begin(method, step)
+        bench.train(session, step, range(2))  # at first the teacher's maps are the student's
+        batch = bench.batch(step, 2)
+        if known:
+            assert isinstance(method.model, Segmenter)
+            batch = replace(batch, frozen=method.model.frozen_maps(batch.images, method.reads_stages))
+        losses = method(batch)
+        found |= {f"{name} of step {step.index}": value.item() for name, value in losses.items()}
+        bench.finish(session, step)
+    return found
+
+
 def check_poor_batches(bench: Bench) -> None:
     """Batches of pure background, or with nothing labelled at all, give finite losses and gradients."""
     method = bench.method()
@@ -271,6 +299,7 @@ CHECKS = (
     check_losses,
     check_teacher,
     check_predictions,
+    check_known_maps,
     check_poor_batches,
     check_replay,
     check_resume,

@@ -1,0 +1,1 @@
+"""A model for other programs: ONNX, TorchScript and torch.export, compared with the model."""

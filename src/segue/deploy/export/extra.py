@@ -1,0 +1,27 @@
+"""Other people's packages: those of the extra `onnx`, which not everybody has, and what they say."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+from segue.core.errors import UserError
+
+
+def onnx_package(name: str) -> Any:
+    """A module of the extra, or the command that installs it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(
+            f"ONNX files need the package {name.split('.')[0]}: pip install 'segue[onnx]'."
+        ) from error
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of what a library says, which may say a page."""
+    # torch explains in colours how it works; why it failed stands in the cause
+    text = re.sub(r"\x1b\[\d*m", "", str(error.__cause__ or error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]

@@ -1,0 +1,88 @@
+"""What is exported: image in, logits and mask out, with normalisation and upsampling inside.
+
+Shapes: B batch, H x W pixels, h x w maps at the network's stride, K channels (background and the classes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segue.deploy.export.outputs import LOGITS, MAP, MASK, Outputs, output_names
+from segue.models.plain import plain_copy
+
+BILINEAR, ALIGNED, NEAREST = "bilinear", "aligned", "nearest"
+"""ways to bring logits to the size of the image; aligned: bilinear, the corners of both at one place"""
+NEVER = -1e4
+"""logit of a class that no pixel has; numbers of 16 bit hold it too"""
+InputKind = Literal["uint8", "float32"]
+EXAMPLE = (2, 3, 193, 257)
+"""shape of the image that the graph is traced with: a batch and sides that no stride divides"""
+
+
+class ImageToLogits(nn.Module):
+    """`image` (B x 3 x H x W, 0..255) -> the outputs that were asked for, in the order of `names`."""
+
+    def __init__(self, network: nn.Module, channels: int, outputs: Outputs = "all") -> None:
+        """`network` gives logits, or an object that has them as `logits`; it is copied."""
+        super().__init__()
+        self.network = plain_copy(network)
+        self.resize = resize_of(network)
+        # the map is for those who bring it to another size themselves, as Segue does: bilinear
+        names = output_names(outputs)
+        self.names = names if self.resize == BILINEAR else tuple(name for name in names if name != MAP)
+        self.mask_type = torch.uint8 if channels <= 256 else torch.int32
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        map_BKhw = logits_of(self.network, image)
+        logits_BKHW = at_size(map_BKhw, image.shape[-2:], self.resize)
+        found = {LOGITS: logits_BKHW, MAP: map_BKhw}
+        if MASK in self.names:
+            found[MASK] = logits_BKHW.argmax(1).to(self.mask_type)
+        return tuple(found[name] for name in self.names)
+
+
+class ClosedBackground(nn.Module):
+    """A network by which no pixel is background: for data in which every pixel has a class."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network, self.resize = network, resize_of(network)
+
+    def forward(self, image: Tensor) -> Tensor:
+        map_BKhw = logits_of(self.network, image)
+        never_B1hw = torch.full_like(map_BKhw[:, :1], NEVER)
+        return torch.cat([never_B1hw, map_BKhw[:, 1:]], dim=1)
+
+
+def logits_of(network: nn.Module, image: Tensor) -> Tensor:
+    """The logits of a network of any kind, at its own stride."""
+    found = network(image)
+    return found if isinstance(found, Tensor) else found.logits
+
+
+def resize_of(network: nn.Module) -> str:
+    """How a network means its logits to be brought to the size of the image; most do not say."""
+    return getattr(network, "resize", BILINEAR)
+
+
+def at_size(map_BKhw: Tensor, size: Sequence[int], resize: str) -> Tensor:
+    """Logits at the size of the image; always the same operation, whatever the sizes are."""
+    if resize == NEAREST:
+        return F.interpolate(map_BKhw, size=size, mode="nearest")
+    return F.interpolate(map_BKhw, size=size, mode="bilinear", align_corners=resize == ALIGNED)
+
+
+def stride_of(network: nn.Module, size: int = 256) -> int:
+    """Pixels of the image by pixels of the map, along one side."""
+    with torch.inference_mode():
+        return size // logits_of(network, torch.zeros(1, 3, size, size, dtype=torch.uint8)).shape[-1]
+
+
+def example(kind: InputKind) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, EXAMPLE, generator=generator).to(getattr(torch, kind))

@@ -1,0 +1,14 @@
+"""Names of what an exported file takes and gives. No torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+IMAGE, LOGITS, MASK, MAP = "image", "logits", "mask", "map"
+Outputs = Literal["all", "logits", "mask"]
+OUTPUTS: tuple[Outputs, ...] = ("all", "logits", "mask")
+
+
+def output_names(outputs: Outputs) -> tuple[str, ...]:
+    """The outputs of a file: logits and mask at the image's size, and logits at the network's own stride."""
+    return (LOGITS, MASK, MAP) if outputs == "all" else (outputs,)

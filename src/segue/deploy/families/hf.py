@@ -1,0 +1,122 @@
+"""Hugging Face transformers: networks for semantic segmentation, saved by their own `save_pretrained`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from torch import nn
+
+from segue.core.errors import UserError
+from segue.core.ordinary import user_path
+from segue.core.records import write_json
+from segue.deploy.families.weights import Foreign, names_of, read_json, refuse
+from segue.models.adopted.network import AdoptedNetwork
+from segue.models.adopted.sources import hf_config
+
+PREFIX = "transformers.models."
+NOT_TOLD = ("_name_or_path", "transformers_version")
+"""keys of a config that say nothing of the network, but where it lay"""
+
+
+def owns(module: nn.Module) -> bool:
+    """Whether a module is of this family."""
+    return type(module).__module__.startswith(PREFIX) and hasattr(module, "config")
+
+
+def source_of(module: Any) -> dict[str, Any] | None:
+    """Its config."""
+    if not owns(module):
+        return None
+    config = json.loads(module.config.to_json_string(use_diff=False))
+    return {"kind": "hf", "config": {key: value for key, value in config.items() if key not in NOT_TOLD}}
+
+
+def without_auxiliary(module: Any) -> None:
+    if getattr(module, "auxiliary_head", None) is not None:
+        module.auxiliary_head = None
+        module.config.use_auxiliary_head = False
+
+
+def read(text: str) -> Foreign:
+    """A folder of `save_pretrained`: names are in config.json, normalisation in preprocessor_config.json."""
+    folder = user_path(text)
+    config = read_json(folder / "config.json")
+    if config is None or "model_type" not in config:
+        raise UserError(f"{folder} is no folder of save_pretrained: its config.json names no network.")
+    source = {"kind": "hf", "config": config}
+    module = _loaded(folder, hf_config(source))
+    said = read_json(folder / "preprocessor_config.json") or {}
+    plain = not said.get("do_normalize", True)
+    size = said.get("size")
+    return Foreign(
+        module,
+        source,
+        names_of(config.get("id2label")),
+        [0.0] * 3 if plain else said.get("image_mean"),
+        [1.0] * 3 if plain else said.get("image_std"),
+        1.0 if said.get("do_rescale", True) else 255.0,
+        size.get("shortest_edge", size.get("height")) if isinstance(size, dict) else size,
+        bool(said.get("do_reduce_labels")),
+    )
+
+
+def _loaded(folder: Path, config: Any) -> nn.Module:
+    """By the library itself, which knows the names that weights had in its earlier versions."""
+    from transformers import AutoModelForSemanticSegmentation
+
+    try:
+        with _without_bars():
+            module, differences = AutoModelForSemanticSegmentation.from_pretrained(
+                str(folder),
+                config=config,
+                local_files_only=True,
+                weights_only=True,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"{folder} cannot be read by transformers: {shorten(str(error), 300)}") from error
+    lines = [f"'{name}' is missing" for name in differences["missing_keys"]]
+    lines += [f"'{name}' is not part of the network" for name in differences["unexpected_keys"]]
+    lines += [f"{name} differs in shape" for name in map(str, differences["mismatched_keys"])]
+    refuse(lines, folder, module)
+    return module
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def save(network: AdoptedNetwork, names: Sequence[str], folder: Path) -> None:
+    """What `from_pretrained(folder)` reads, and how images are normalised."""
+    module: Any = network.own_module()
+    module.config.id2label = dict(enumerate(names))
+    module.config.label2id = {name: channel for channel, name in enumerate(names)}
+    if hasattr(module, "num_labels"):
+        module.num_labels = len(names)
+    with _without_bars():
+        module.save_pretrained(str(folder))
+    numbers = network.adoption.normalisation
+    preparation = {
+        "do_rescale": numbers.white == 1,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": numbers.mean,
+        "image_std": numbers.std,
+        "do_reduce_labels": False,
+    }
+    write_json(folder / "preprocessor_config.json", preparation, folder)

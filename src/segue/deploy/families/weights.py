@@ -1,0 +1,120 @@
+"""Weights of other libraries: read without running anything, and loaded exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from torch import Tensor, nn
+
+from segue.core.errors import UserError
+from segue.core.ordinary import read_ordinary
+
+INSIDE = ("state_dict", "model_state_dict", "model_state", "model", "ema")
+"""keys of checkpoints under which the weights are"""
+PREFIXES = ("module.", "model.", "net.", "_orig_mod.")
+"""beginnings of names that wrappers leave"""
+MOST_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A module from elsewhere and what its files say of it; None: they do not."""
+
+    module: nn.Module
+    source: dict[str, Any]
+    classes: list[str] | None = None
+    mean: list[float] | None = None
+    std: list[float] | None = None
+    white: float = 1.0
+    size: int | None = None
+    """length of the shorter side that it was trained for"""
+    no_background: bool = False
+    """whether its files say that it has no channel of background"""
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """A flat dict of tensors from safetensors, or from a .pth, .pt, .bin or .ckpt with weights alone."""
+    if not path.is_file():
+        raise UserError(f"The weights file {path} does not exist.")
+    try:
+        if path.suffix == ".safetensors":
+            return load_tensors(read_ordinary(path))
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, OSError, EOFError) as error:
+        raise UserError(f"{path} is not a readable state dict: {error}.") from error
+    except Exception as error:  # pickle.UnpicklingError and others: code, or objects of some library
+        raise UserError(
+            f"{path} holds more than weights, which could run code, and is not opened. Where it was made,"
+            " write weights alone: safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')."
+        ) from error
+    for key in INSIDE:
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    if not isinstance(state, dict):
+        raise UserError(f"{path} holds a {type(state).__name__}, not the weights of a network.")
+    return {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
+
+
+def load_exactly(module: nn.Module, state: Mapping[str, Tensor], path: Path, extra: str = "") -> None:
+    """Load weights; every name and shape must fit, but for the prefixes of wrappers.
+
+    Names that begin with `extra` may be in the file without being needed: auxiliary heads.
+    """
+    own = module.state_dict()
+    given = _without_prefixes(state, own)
+    if extra:
+        given = {name: value for name, value in given.items() if name in own or not name.startswith(extra)}
+    lines = [f"'{name}' is missing" for name in own if name not in given]
+    lines += [f"'{name}' is not part of the network" for name in given if name not in own]
+    lines += [
+        f"'{name}' has shape {tuple(given[name].shape)}, not {tuple(value.shape)}"
+        for name, value in own.items()
+        if name in given and given[name].shape != value.shape
+    ]
+    refuse(lines, path, module)
+    module.load_state_dict(given, strict=True)
+
+
+def refuse(lines: list[str], path: Path, module: nn.Module) -> None:
+    """Say in which names and shapes weights differ from a network, if they do."""
+    if lines:
+        shown = "\n  ".join(lines[:MOST_SHOWN])
+        more = f"\n  and {len(lines) - MOST_SHOWN} more" if len(lines) > MOST_SHOWN else ""
+        raise UserError(f"{path} does not fit {type(module).__name__}:\n  {shown}{more}")
+
+
+def _without_prefixes(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    given = dict(state)
+    while given and not set(given) & set(own):
+        prefix = next((p for p in PREFIXES if all(name.startswith(p) for name in given)), None)
+        if prefix is None:
+            break
+        given = {name.removeprefix(prefix): value for name, value in given.items()}
+    return given
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object that stands beside the weights; None: there is no such file."""
+    if not path.is_file():
+        return None
+    try:
+        document = json.loads(read_ordinary(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read as JSON: {error}.") from error
+    if not isinstance(document, dict):
+        raise UserError(f"{path} should hold a JSON object.")
+    return document
+
+
+def names_of(table: Mapping[str, Any] | None) -> list[str] | None:
+    """Names of the channels from a table channel -> name."""
+    if not table or sorted(table) != sorted(map(str, range(len(table)))):
+        return None
+    return [str(table[str(channel)]) for channel in range(len(table))]

@@ -1,0 +1,138 @@
+"""The classifier of an adopted network, which grows: a layer per step, side by side.
+
+Every part is a layer of the very type and settings that the network came with (kernel, stride, padding,
+dilation, bias, number format), so its old rows stay bit for bit what they were. Some networks add up several
+classifiers (LRASPP): these grow together, and h is their inputs, one under the other.
+
+Shapes: B batch, F channels of h, h x w, K channels, M single places.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from segue.models.adopted.taps import classified
+
+
+class GrowingLayer(nn.Module):
+    """Stands where the network's own classifier stood."""
+
+    def __init__(self, like: nn.Conv2d) -> None:
+        super().__init__()
+        self.in_channels = like.in_channels
+        self.parts = nn.ModuleList()
+        # on no device and in a tuple: the pattern of new parts, no part of the weights
+        self._like = (copy.deepcopy(like).to("meta"),)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Channels of each step, background in the first."""
+        return tuple(part.out_channels for part in self.parts)
+
+    def add(self, channels: int) -> nn.Conv2d:
+        """Add a layer with fresh weights."""
+        part = copy.deepcopy(self._like[0])
+        device = self.parts[0].weight.device if self.parts else torch.device("cpu")
+        part.out_channels = channels
+        weight = torch.empty(channels, *part.weight.shape[1:], dtype=part.weight.dtype, device=device)
+        part.weight = nn.Parameter(weight)
+        if part.bias is not None:
+            part.bias = nn.Parameter(torch.empty(channels, dtype=weight.dtype, device=device))
+        part.reset_parameters()
+        self.parts.append(part)
+        return part
+
+    def copy_background(self, shift: float) -> None:
+        """The newest channels become copies of background, and both lose `shift`."""
+        first, part = self.parts[0], self.parts[-1]
+        with torch.no_grad():
+            part.weight.copy_(first.weight[:1].expand_as(part.weight))
+            if first.bias is not None:
+                first.bias[0] -= shift
+                part.bias.fill_(first.bias[0])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._like[0].weight.dtype
+
+    def logits(self, x_BFhw: Tensor) -> Tensor:
+        if not self.parts:
+            return x_BFhw[:, :0]  # not grown yet
+        return torch.cat([part(x_BFhw) for part in self.parts], dim=1)
+
+    def forward(self, x_BFhw: Tensor) -> Tensor:
+        return classified(self, x_BFhw, self.logits(x_BFhw))
+
+    def at_places(self, x_MF: Tensor) -> Tensor:
+        """Logits (M x K) of places whose surroundings are the same: the kernel counts by its sum."""
+        rows = []
+        for part in self.parts:
+            bias = 0.0 if part.bias is None else part.bias
+            rows.append(x_MF @ part.weight.sum((2, 3)).t() + bias)
+        return torch.cat(rows, dim=1)
+
+
+class AdoptedClassifier:
+    """h -> logits by the network's own layers. No module: the layers are in their places in the network."""
+
+    def __init__(self, layers: Sequence[GrowingLayer]) -> None:
+        self.layers = list(layers)
+
+    @property
+    def in_channels(self) -> int:
+        return sum(layer.in_channels for layer in self.layers)
+
+    @property
+    def parts(self) -> list[nn.Module]:
+        """The layer of each step, or its layers if several are added up."""
+        if len(self.layers) == 1:
+            return list(self.layers[0].parts)
+        return [nn.ModuleList(layers) for layers in zip(*(layer.parts for layer in self.layers), strict=True)]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.layers[0].sizes
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [parameter for layer in self.layers for parameter in layer.parameters()]
+
+    def modules(self) -> list[nn.Module]:
+        return [module for layer in self.layers for module in layer.modules()]
+
+    def to(self, device: torch.device) -> None:
+        for layer in self.layers:
+            layer.to(device)
+
+    def grow(self, channels: int, balanced: bool) -> None:
+        """Add channels. `balanced` starts them as equal shares of the background's probability (MiB).
+
+        A layer without bias cannot be shifted: its new channels start as plain copies of background.
+        """
+        for index, layer in enumerate(self.layers):
+            layer.add(channels)
+            if balanced and len(layer.parts) > 1:
+                layer.copy_background(math.log(channels + 1) if index == 0 else 0.0)
+
+    def _inputs(self, h: Tensor) -> tuple[Tensor, ...]:
+        return h.split([layer.in_channels for layer in self.layers], dim=1)
+
+    def __call__(self, h_BFhw: Tensor) -> Tensor:
+        pairs = zip(self.layers, self._inputs(h_BFhw), strict=True)
+        return _total([layer.logits(x_BFhw) for layer, x_BFhw in pairs])
+
+    def at_places(self, h_MF: Tensor) -> Tensor:
+        """Logits (M x K) of single places, as if their surroundings were the same."""
+        pairs = zip(self.layers, self._inputs(h_MF), strict=True)
+        return _total([layer.at_places(x_MF) for layer, x_MF in pairs])
+
+
+def _total(values: list[Tensor]) -> Tensor:
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total

@@ -1,0 +1,280 @@
+"""An adopted network behind the interface of all networks: it runs whole, as its authors wrote it.
+
+Taps (taps.py) hand out z, h and the logits on the way, put the fusion layer in at z, and end the pass where
+nothing more is needed, so that its own resizing, activation and auxiliary heads cost nothing.
+
+Shapes: B batch, H x W pixels, C channels of z, F channels of h, K channels of the logits, h x w maps.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segue.core.config import ModelConfig, validate
+from segue.core.errors import UserError
+from segue.models._speed.fold import link_norms
+from segue.models.adopted.grow import AdoptedClassifier, GrowingLayer
+from segue.models.adopted.parts import Adoption
+from segue.models.adopted.taps import EncoderTap, InputTap, OutputTap, Pass, passing
+from segue.models.network import Network, Output, fusion_from
+from segue.models.spec import NetworkSpec
+
+KIND = "adopted"
+"""name of the classifier in a spec"""
+
+
+class AdoptedNetwork(Network):
+    """Images (uint8 or float in 0..255, B x 3 x H x W, red first) -> `Output`, logits at its own stride."""
+
+    def __init__(self, config: ModelConfig, module: nn.Module) -> None:
+        """Takes the module over; its classifiers make room for growing ones, which have no channels yet."""
+        super().__init__()
+        assert config.network is not None
+        self.config, self.adoption = config, adoption_of(config.network)
+        self.parts = parts = self.adoption.parts
+        self.resize, self.divisor = parts.resize, parts.divisor
+        have_z = set() if parts.encoder is None else {"z"}
+        have_stages = {"stages"} if parts.stages > 1 else set()
+        have_rows = {"rows"} if len(parts.classifiers) == 1 else set()
+        self.offers = frozenset({"outputs", "h"} | have_z | have_stages | have_rows)
+        self.body = module
+        for path in parts.classifiers:
+            self.body.set_submodule(path, GrowingLayer(self.body.get_submodule(path)))
+        self.fusion: nn.Module | None = None
+        numbers, scale = self.adoption.normalisation, 255 / self.adoption.normalisation.white
+        for name in ("mean", "std"):
+            values = torch.tensor(getattr(numbers, name)).view(1, 3, 1, 1) * scale
+            self.register_buffer(name, values, persistent=False)
+        self._tap()
+        for name, parameter in self.body.named_parameters():
+            parameter.requires_grad_(not _under(name, parts.unused))
+        link_norms(self, self._maps)
+        self.settle(config.settled)
+        if config.frozen_stages:
+            raise UserError("model.frozen_stages counts the stages of Segue's own backbones: set it to 0.")
+
+    def _tap(self) -> None:
+        parts = self.parts
+        if parts.encoder is not None:
+            self.body.get_submodule(parts.encoder).register_forward_hook(EncoderTap(parts.place))
+        if parts.before is not None:
+            self.body.get_submodule(parts.before).register_forward_pre_hook(InputTap())
+        elif parts.after is not None:
+            self.body.get_submodule(parts.after).register_forward_hook(OutputTap())
+
+    @classmethod
+    def with_rows(cls, config: ModelConfig, module: nn.Module) -> AdoptedNetwork:
+        """The network with the channels that the module came with, in the order of its adoption."""
+        parts = adoption_of(config.network or {}).parts
+        rows = [module.get_submodule(path) for path in parts.classifiers]
+        network = cls(config, module)
+        adoption, channels = network.adoption, rows[0].out_channels
+        network.classifier.grow(2 if adoption.binary else channels, balanced=False)
+        network.classifier.to(rows[0].weight.device)
+        with torch.no_grad():
+            for layer, old in zip(network.classifier.layers, rows, strict=True):
+                for name, ours in layer.parts[0].named_parameters():
+                    theirs = getattr(old, name)
+                    if adoption.binary:  # the logit of background is 0
+                        theirs = torch.cat([torch.zeros_like(theirs), theirs])
+                    ours.copy_(theirs[adoption.order] if adoption.order else theirs)
+        return network.train(module.training)
+
+    @classmethod
+    def from_spec(
+        cls, spec: Mapping[str, Any], module: nn.Module, channels: int | None = None
+    ) -> AdoptedNetwork:
+        """The network that a spec describes, around a module built for it; weights are yet to come."""
+        wanted = validate(NetworkSpec, {**spec, "model": {**spec["model"], "weights": None}}, "")
+        if channels is not None and channels != sum(wanted.classifier.sizes):
+            raise ValueError(f"{channels} names for {sum(wanted.classifier.sizes)} channels")
+        network = cls(wanted.model, module)
+        if wanted.fusion is not None:
+            network.fusion = fusion_from(wanted.fusion, network.z_channels)
+        for size in wanted.classifier.sizes:
+            network.classifier.grow(size, balanced=False)
+        return network
+
+    def _maps(self, images_B3HW: Tensor) -> list[Tensor]:
+        out = self(images_B3HW)
+        return [*out.stages, out.features["h"]]
+
+    def spec(self) -> dict[str, Any]:
+        """As of any network; of a file of code the name alone, not where it lies."""
+        described = super().spec()
+        source = self.adoption.source
+        if "code" in source:
+            told = {**source, "code": Path(source["code"]).name}
+            described["model"]["network"] = {**described["model"]["network"], "source": told}
+        return described
+
+    def built_by(self, code: str) -> AdoptedNetwork:
+        """The same network, which recipes build by a file of code from now on."""
+        source = {"kind": "python", "name": code.rpartition(":")[2], "code": code}
+        self.config = replace(self.config, network=asdict(replace(self.adoption, source=source)))
+        self.adoption = adoption_of(self.config.network or {})
+        return self
+
+    def _classifier_spec(self) -> dict[str, Any]:
+        return {"kind": KIND, "sizes": list(self.classifier.sizes)}
+
+    @property
+    def classifier(self) -> AdoptedClassifier:  # type: ignore[override]
+        return AdoptedClassifier([self.body.get_submodule(path) for path in self.parts.classifiers])
+
+    @property
+    def z_channels(self) -> int:
+        return self.parts.z_channels
+
+    # The pass
+
+    def _run(self, images_B3HW: Tensor, until: str, fuse: Callable[[Tensor], Tensor] | None) -> Pass:
+        settle = self.through_settled if len(self.settled) else None
+        seen = Pass(until, fuse, len(self.parts.classifiers), settle)
+        with passing(seen):
+            self.body(self._prepared(images_B3HW))
+        return seen
+
+    def _prepared(self, images_B3HW: Tensor) -> Tensor:
+        """As the network wants its input: normalised, in its order of colours, of a size that it takes."""
+        images = images_B3HW.flip(1) if self.adoption.normalisation.bgr else images_B3HW
+        values = ((images.float() - self.mean) / self.std).to(self._dtype)
+        height, width = values.shape[-2:]
+        below, right = (a - b for a, b in zip(self._padded(height, width), (height, width), strict=True))
+        return F.pad(values, (0, right, 0, below), mode="replicate") if below or right else values
+
+    def _padded(self, height: int, width: int) -> list[int]:
+        """The size of an image when it comes to the network."""
+        sides = [max(height, width)] * 2 if self.parts.square else [height, width]
+        return [side + -side % self.divisor for side in sides]
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.classifier.layers[0].dtype
+
+    def encode(self, images_B3HW: Tensor) -> list[Tensor]:
+        return self._run(images_B3HW, "z", None).stages
+
+    def refine(self, z_fused_BChw: Tensor, images_B3HW: Tensor) -> Tensor:
+        """h of images whose z is replaced; the encoder runs again, since the head may use its other maps."""
+        return self._h(self._run(images_B3HW, "h", lambda _: z_fused_BChw))
+
+    def refined(self, images_B3HW: Tensor) -> Tensor:
+        return self._h(self._run(images_B3HW, "h", self.fuse))
+
+    def _h(self, seen: Pass) -> Tensor:
+        if seen.h is not None:
+            return seen.h
+        inputs = [seen.inputs[id(layer)] for layer in self.classifier.layers]
+        return inputs[0] if len(inputs) == 1 else torch.cat(inputs, dim=1)
+
+    def forward(self, images_B3HW: Tensor, old_z_BChw: Tensor | None = None) -> Output:
+        fuse = None if self.fusion is None else lambda z_BChw: self.fuse(z_BChw, old_z_BChw)
+        seen = self._run(images_B3HW, "logits", fuse)
+        features = {"h": self._h(seen)}
+        if seen.z is not None and seen.z_fused is not None:
+            features |= {"z": seen.z, "z_fused": seen.z_fused}
+        total = sum(seen.logits[id(layer)] for layer in self.classifier.layers)
+        return Output(self._sized(total, images_B3HW), features, seen.stages)
+
+    def classified(self, h_BFhw: Tensor, images_B3HW: Tensor) -> Tensor:
+        return self._sized(self.classifier(h_BFhw), images_B3HW)
+
+    def _sized(self, logits_BKhw: Tensor, images_B3HW: Tensor) -> Tensor:
+        """Logits that cover the image: a padded one's are brought to its pixels and cut."""
+        parts, (height, width) = self.parts, images_B3HW.shape[-2:]
+        if parts.inner is not None:
+            size = [side * parts.inner_factor for side in logits_BKhw.shape[-2:]]
+            logits_BKhw = _resized(logits_BKhw, size, parts.inner)
+        if (padded := self._padded(height, width)) == [height, width]:
+            return logits_BKhw
+        return _resized(logits_BKhw, padded, self.resize)[..., :height, :width]
+
+    # What training does with it
+
+    def encoder_parameters(self) -> list[nn.Parameter]:
+        return [p for name, p in self.body.named_parameters() if _under(name, self.parts.encoder_modules)]
+
+    def head_parameters(self) -> list[nn.Parameter]:
+        own = {id(p) for p in (*self.encoder_parameters(), *self.classifier.parameters())}
+        return [parameter for parameter in self.body.parameters() if id(parameter) not in own]
+
+    def freeze_body(self) -> None:
+        kept = {id(module) for layer in self.classifier.layers for module in layer.modules()}
+        kept_parameters = {id(parameter) for parameter in self.classifier.parameters()}
+        for parameter in self.body.parameters():
+            parameter.requires_grad_(parameter.requires_grad and id(parameter) in kept_parameters)
+        for module in self.body.modules():
+            if not any(id(inner) in kept for inner in module.modules()):
+                self.freeze(module)
+
+    def checkpoint(self) -> None:
+        raise UserError(
+            f"train.checkpointing does not know the blocks of {self.config.backbone}: leave it out."
+        )
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        raise UserError(f"train.compile does not know the parts of {self.config.backbone}: leave it out.")
+
+    def own_module(self) -> nn.Module:
+        """The module as its authors know it, with one plain classifier for all channels."""
+        if self.fusion is not None or len(self.settled):
+            raise UserError(
+                f"The network has a fusion layer at z; {self.config.backbone} has no place for it: save a"
+                " model folder, or extend with method.params.layer.projection=false"
+                " method.params.layer.fusion=false method.params.layer.attention=false."
+            )
+        return self.plain_module()
+
+    def plain_module(self) -> nn.Module:
+        """The module without what is put into it here."""
+        body = copy.deepcopy(self).body
+        order = self.own_order()
+        for path in self.parts.classifiers:
+            layer = body.get_submodule(path)
+            whole = copy.deepcopy(layer).add(sum(layer.sizes))
+            for name, values in list(whole.named_parameters()):
+                rows = torch.cat([getattr(part, name) for part in layer.parts])[order]
+                setattr(whole, name, nn.Parameter(rows.detach().to(values.dtype)))
+            body.set_submodule(path, whole)
+        return _plain(body).eval()
+
+    def own_order(self) -> list[int]:
+        """For each channel of the module as it is saved, the channel here."""
+        count, order = sum(self.classifier.sizes), self.adoption.order
+        now = {then: channel for channel, then in enumerate(order)}
+        return [now.get(channel, channel) for channel in range(count)]
+
+
+def adoption_of(described: Mapping[str, Any]) -> Adoption:
+    return validate(Adoption, described, "model.network")
+
+
+def _under(name: str, prefixes: list[str]) -> bool:
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def _resized(logits: Tensor, size: list[int], resize: str) -> Tensor:
+    if resize == "nearest":
+        return F.interpolate(logits, size, mode="nearest")
+    return F.interpolate(logits, size, mode="bilinear", align_corners=resize == "aligned")
+
+
+def _plain(module: nn.Module) -> nn.Module:
+    """Without taps and quick ways of computing."""
+    for each in module.modules():
+        each.__dict__.pop("forward", None)
+        for hooks in (each._forward_hooks, each._forward_pre_hooks):
+            for key in [
+                key for key, hook in hooks.items() if isinstance(hook, EncoderTap | InputTap | OutputTap)
+            ]:
+                del hooks[key]
+    return module

@@ -1,0 +1,113 @@
+"""Modules of other libraries from words: family, and the family's own settings. Weights are never fetched.
+
+A description may come from a stranger (a model folder): it names builders and configs of installed libraries,
+can neither run code nor name a file or an address, and asks for no weights. Files of one's own code
+(`python`) and modules of the present program (`module`) are built by whoever has them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from segue.core.errors import UserError, suggest
+from segue.core.ordinary import user_path
+
+
+def build_module(source: Mapping[str, Any]) -> nn.Module:
+    """The module that a source describes, with random weights."""
+    kind = source.get("kind")
+    if kind in ("module", "python"):
+        raise UserError(
+            f"The network {source.get('name', '')} is code of somebody's own, run only if you name it:"
+            " segue.load(PATH, code='file.py:function')."
+        )
+    if kind not in BUILDERS:
+        raise UserError(f"There is no family of networks '{kind}'.{suggest(str(kind), BUILDERS)}")
+    return BUILDERS[kind](source)
+
+
+def absolute(place: str) -> str:
+    """`file.py:function` with the whole path of the file."""
+    path, _, function = place.rpartition(":")
+    return f"{user_path(path).resolve()}:{function}"
+
+
+def own_code(place: str) -> nn.Module:
+    """The module that a function of the user's own file gives: `file.py:function`. It runs that file."""
+    path, _, function = place.rpartition(":")
+    file = user_path(path)
+    if not path or not file.is_file():
+        raise UserError(f"{place}: name a Python file and a function in it, such as net.py:build.")
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    assert spec is not None and spec.loader is not None
+    code = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(code)
+    build = getattr(code, function, None)
+    if not callable(build):
+        names = [name for name, value in vars(code).items() if callable(value) and not name.startswith("_")]
+        raise UserError(f"{file} has no function '{function}'.{suggest(function, names)}")
+    module = build()
+    if not isinstance(module, nn.Module):
+        raise UserError(f"{place} gives {type(module).__name__}, not a torch.nn.Module.")
+    return module
+
+
+def torchvision_module(source: Mapping[str, Any]) -> nn.Module:
+    """{"kind": "torchvision", "builder": NAME, "num_classes": K}"""
+    from torchvision import models
+
+    known = models.list_models(module=models.segmentation)
+    name = source["builder"]
+    if name not in known:
+        raise UserError(f"torchvision has no segmentation network '{name}'.{suggest(str(name), known)}")
+    settings = {"weights": None, "weights_backbone": None, "num_classes": int(source["num_classes"])}
+    if not str(name).startswith("lraspp"):
+        settings["aux_loss"] = False
+    return models.get_model(name, **settings)
+
+
+def smp_module(source: Mapping[str, Any]) -> nn.Module:
+    """{"kind": "smp", "name": "Unet", "config": what the constructor takes}"""
+    smp = _library("segmentation_models_pytorch", "smp")
+    config = {**source["config"], "encoder_weights": None}
+    kinds = {kind.__name__: kind for kind in smp.MODEL_ARCHITECTURES_MAPPING.values()}
+    name, encoder = str(source["name"]), str(config.get("encoder_name", ""))
+    if name not in kinds:
+        raise UserError(f"smp has no network '{name}'.{suggest(name, kinds)}")
+    if ":" in encoder or "/" in encoder:
+        raise UserError(f"The encoder '{encoder}' names an address: only encoders by their names are built.")
+    return kinds[name](**config)
+
+
+def hf_module(source: Mapping[str, Any]) -> nn.Module:
+    """{"kind": "hf", "config": config.json}"""
+    described = hf_config(source)
+    return _library("transformers", "hf").AutoModelForSemanticSegmentation.from_config(described)
+
+
+def hf_config(source: Mapping[str, Any]) -> Any:
+    """The config, if it fetches nothing."""
+    transformers = _library("transformers", "hf")
+    config = {key: value for key, value in source["config"].items() if key != "auto_map"}
+    if config.get("backbone") is not None or config.get("use_pretrained_backbone"):
+        raise UserError(
+            f"The config names a backbone to be fetched ({config.get('backbone')}): only networks are built"
+            " whose config describes all of it (backbone_config)."
+        )
+    kind = str(config.pop("model_type", ""))
+    return transformers.AutoConfig.for_model(kind, **config)
+
+
+def _library(name: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(f"The network needs {name}: pip install 'segue[{extra}]'.") from error
+
+
+BUILDERS = {"torchvision": torchvision_module, "smp": smp_module, "hf": hf_module}

@@ -1,0 +1,268 @@
+"""Before a run starts: what it will take on this machine, in one line, and a stop if memory cannot hold it.
+
+The network goes through one iteration on paper (torch's device `meta`: shapes without numbers), which takes
+a fraction of a second whatever its size. That is coarser than `segue plan`: losses and memories of a method
+are not in it. So a run is stopped only where it needs clearly more than there is.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from segue.core import plugins
+from segue.core.config import RunConfig
+from segue.core.errors import UserError
+from segue.core.launch import this_launch
+from segue.core.machine import CLEARLY, free_memory
+from segue.core.progress import Display
+from segue.core.scenario import Scenario
+from segue.engine.build import build_scenario, check_data_fits, check_weights, open_set
+from segue.engine.checkpoint import KEPT
+from segue.engine.runtime import pick_device
+from segue.methods.base import Method
+from segue.models.segmenter import Segmenter
+from segue.plan.dry_run import DryRun
+from segue.plan.gpus import find_gpu
+from segue.plan.tables import amount, duration
+
+MOST = 2**50
+"""bytes from which on a number says nothing more"""
+MEASURED_CROP = 256
+"""largest crop that is followed; larger ones need memory in proportion to their pixels"""
+HALF = 0.6
+"""memory and time of mixed precision, relative to single"""
+CHECKPOINTED = 0.5
+"""memory of gradient checkpointing, relative to none"""
+GPU_UTILISATION = 0.3
+"""share of a GPU's peak that training reaches"""
+TRAFFIC, BANDWIDTH = 4, 8e9
+"""times that an activation is read or written in an iteration; bytes per second and core"""
+READING = 0.005
+"""seconds that reading and augmenting an image takes on a core"""
+CONVOLUTION_SHARE = 0.6
+"""share of the measured speed of one convolution that a whole network reaches"""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a run needs; sizes in bytes."""
+
+    fixed: int
+    """weights, gradients, momentum, teacher"""
+    image: int
+    """activations of one image, and its place in waiting batches"""
+    flops: int
+    """floating-point operations of an image in an iteration"""
+    disk: int
+    at_once: int
+    """images of a process at a time"""
+    seen: int | None
+    """images over all steps and epochs; None: the data is not at hand"""
+
+    @property
+    def memory(self) -> int:
+        return self.peak(self.at_once)
+
+    def peak(self, images: int) -> int:
+        return self.fixed + images * self.image
+
+
+def before_run(
+    recipes: Sequence[RunConfig], device: str, display: Display, network: Segmenter | None = None
+) -> None:
+    """Say what the largest of these runs will take, and refuse it if it cannot fit.
+
+    `network`: a model that is extended; otherwise the recipe's own.
+    """
+    where = pick_device(device)
+    try:
+        needs = [(need_of(recipe, network), recipe) for recipe in _distinct(recipes)]
+    except UserError:
+        raise
+    except Exception:  # a backbone may compute shapes from numbers, which there are none of here
+        return
+    need, recipe = max(needs, key=lambda pair: pair[0].memory)
+    free = _free(where)
+    if free is not None and need.memory > CLEARLY * free:
+        raise UserError(refusal(recipe, need, free, where.type))
+    if this_launch().rank == 0 and need.seen is not None:  # else the run will say what is wrong with the data
+        display.say(_line(recipe, need, free, where, len(recipes)))
+
+
+def _distinct(recipes: Sequence[RunConfig]) -> list[RunConfig]:
+    """Of recipes that differ in seeds and losses alone one is looked at."""
+    alike = {
+        (_has_teacher(recipe), str(recipe.model), str(replace(recipe.train, seed=0))): recipe
+        for recipe in recipes
+    }
+    return list(alike.values())
+
+
+def _has_teacher(config: RunConfig) -> bool:
+    kind: type[Method] = plugins.find("method", config.method.name)
+    return kind.uses_teacher
+
+
+def need_of(config: RunConfig, network: Segmenter | None = None) -> Need:
+    """What a run of this recipe needs."""
+    if network is None:
+        with torch.device("meta"):
+            network = Segmenter(replace(config.model, weights=None, pretrained=False))
+        if not config.scenario.learned:
+            check_weights(config.model)
+    else:
+        network = _on_paper(network)
+    counts = _images(config)
+    teacher = _has_teacher(config) and (counts is None or len(counts[0]) > 1)
+    student, flops = _iteration(network, config)
+    old, old_flops = _prediction(network, config) if teacher else (0, 0)
+    parameters = sum(each.nbytes for each in network.parameters())
+    trained = sum(each.nbytes for each in network.parameters() if each.requires_grad)
+    pixels, train = config.train.crop**2, config.train
+    waiting = 4 * pixels * (2 * train.workers + 1) + 8 * pixels  # image and mask, then whole-number labels
+    processes = this_launch().size
+    steps = 1 if counts is None else len(counts[0])
+    batch = train.batch_size if counts is None else min(train.batch_size, counts[1])
+    return Need(
+        fixed=parameters * (2 if teacher else 1) + 2 * trained,
+        image=student + old + waiting,
+        flops=flops + old_flops,
+        disk=(min(steps, KEPT + 1) + KEPT + 1) * parameters + (KEPT + 1) * trained,
+        at_once=math.ceil(math.ceil(batch / train.accumulate) / processes),
+        seen=None if counts is None else _seen(config, *counts),
+    )
+
+
+def _on_paper(network: Segmenter) -> Segmenter:
+    """A network's shapes without its numbers; the network itself stays as it is."""
+    paper = copy.deepcopy(network).to("meta").requires_grad_(True)
+    paper.freeze_stages(paper.config.frozen_stages)
+    return paper
+
+
+def _images(config: RunConfig) -> tuple[Scenario, int] | None:
+    """Steps and training images, without a look into the masks; what is wrong with them the run will say."""
+    check_data_fits(config)
+    try:
+        dataset = open_set(config, "train")
+        return build_scenario(config, dataset)[0], len(dataset)
+    except UserError:
+        return None
+
+
+def _seen(config: RunConfig, scenario: Scenario, images: int) -> int:
+    """Images of all epochs, if those of a step are in proportion to its new classes; all that extend."""
+    learned, classes = config.scenario.learned, len(scenario.classes.ids)
+    return sum(
+        (images if learned else round(images * len(step.new) / classes)) * config.train.epochs_of(step.index)
+        for step in scenario
+        if step.index >= learned
+    )
+
+
+def _iteration(network: Segmenter, config: RunConfig) -> tuple[int, int]:
+    """Bytes and FLOPs of an image in training."""
+    crop, scale = _measured_crop(config)
+    for parameter in network.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.empty_like(parameter)  # counted apart
+    network.train()
+    with DryRun(large=math.inf) as run:
+        _features(network, crop).sum().backward()
+    share = 1.0 if config.train.precision == "fp32" else HALF
+    share *= CHECKPOINTED if config.train.checkpointing else 1.0
+    return int(scale * share * run.peak / 2), int(scale * run.flops / 2)
+
+
+def _prediction(network: Segmenter, config: RunConfig) -> tuple[int, int]:
+    """Bytes and FLOPs of an image that the teacher sees."""
+    crop, scale = _measured_crop(config)
+    network.eval()
+    with torch.no_grad(), DryRun(large=math.inf) as run:
+        _features(network, crop)
+    return int(scale * run.peak / 2), int(scale * run.flops / 2)
+
+
+def _measured_crop(config: RunConfig) -> tuple[int, float]:
+    """A crop of moderate size, and how many times its pixels the recipe's crop has."""
+    crop = min(config.train.crop, MEASURED_CROP)
+    return crop, config.train.crop**2 / crop**2
+
+
+def _features(network: Segmenter, crop: int) -> torch.Tensor:
+    """Of two images, which batch norm needs; the classifier, which may have no channels yet, is small."""
+    return network.refined(torch.empty(2, 3, crop, crop, dtype=torch.uint8, device="meta"))
+
+
+def _free(device: torch.device) -> int | None:
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+
+
+def refusal(config: RunConfig, need: Need, free: int, device: str) -> str:
+    """Which number is too large, and what to lower."""
+    train, batch = config.train, need.at_once
+    what = f"{batch} images of {train.crop} x {train.crop} pixels at a time in {config.model.backbone}"
+    remedies = []
+    part = (free - need.fixed) // need.image
+    if part >= 2:  # batch norm needs two
+        remedies.append(f"train.accumulate={train.accumulate * math.ceil(batch / part)}")
+    side = math.isqrt(max(free - need.fixed, 0) * train.crop**2 // (batch * need.image)) // 32 * 32
+    if side >= 32:
+        remedies.append(f"train.crop={side}")
+    fit = f"{' or '.join(remedies)} would fit" if remedies else "Take a smaller model.backbone"
+    memory = "on the GPU" if device == "cuda" else "here"
+    need_text = amount(need.memory) if need.memory < MOST else f"more than {amount(MOST)}"
+    return (
+        f"Training would need about {need_text} of memory ({what}), but {amount(free)} are free {memory}."
+        f" {fit}. The preset for small machines: preset=laptop."
+    )
+
+
+def _line(config: RunConfig, need: Need, free: int | None, device: torch.device, runs: int) -> str:
+    hours = _hours(config, need, device)
+    took = "" if hours is None else f"{_roughly(hours)} of training on this {device.type}, "
+    memory = f"about {amount(need.memory)} of memory beside torch itself"
+    memory += "" if free is None else f" ({amount(free)} free)"
+    tight = " Memory is tight." if free is not None and need.memory > free else ""
+    each = "Each run will take" if runs > 1 else "This run will take"
+    return f"{each} {took}{memory}, {amount(need.disk)} of disk.{tight}"
+
+
+def _roughly(hours: float) -> str:
+    return "less than a minute" if hours < 1 / 60 else f"roughly {duration(hours)}"
+
+
+def _hours(config: RunConfig, need: Need, device: torch.device) -> float | None:
+    """Hours of training; None where the images or the speed of the device are not known."""
+    if need.seen is None or device.type == "mps":
+        return None
+    if device.type == "cuda":
+        try:
+            gpu = find_gpu(torch.cuda.get_device_name(device))
+        except UserError:
+            return None
+        return need.seen * need.flops / (GPU_UTILISATION * gpu.peak(config.train.precision)[0]) / 3600
+    cores = torch.get_num_threads()
+    image = need.flops / (CONVOLUTION_SHARE * _speed())
+    image += (TRAFFIC * need.image / BANDWIDTH + READING) / cores
+    return need.seen * image / 3600
+
+
+def _speed() -> float:
+    """FLOPs a second of a convolution on this CPU, with all of torch's threads."""
+    layer = nn.Conv2d(64, 64, 3, padding=1, bias=False)
+    image = torch.zeros(1, 64, 64, 64)
+    times = []
+    with torch.no_grad():
+        for _ in range(4):
+            began = time.perf_counter()
+            layer(image)
+            times.append(time.perf_counter() - began)
+    return 2 * 64 * 64 * 64 * 64 * 9 / min(times)

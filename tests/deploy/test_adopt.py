@@ -1,0 +1,252 @@
+"""Adopted models as files: model folders, the formats of their own libraries, and one more step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from foreign_networks import CLASSES, MEAN, NETWORKS, STD, OwnUNet, network, normalised, pictures
+from own_folder import write_pair
+from safetensors.torch import load_file, save_file
+
+import segue
+from segue.core.errors import UserError
+from segue.core.scenario import Step
+from segue.deploy.adopt import adopt_from
+from segue.models.adopted import trees
+from segue.models.adopted.sources import build_module
+
+SHORT = ("train.crop=32", "train.epochs=1", "train.batch_size=2", "train.workers=0", "eval.samples=0")
+LIBRARIES = [name for name in NETWORKS if name.startswith(("smp", "hf"))]
+CODE = "import torch\nfrom foreign_networks import network\n\ndef build():\n    return network('own U-Net')\n"
+
+
+def adopted(name: str, classes: tuple[str, ...] = CLASSES) -> segue.Model:
+    return segue.adopt(network(name), classes, MEAN, STD)
+
+
+def grown(name: str) -> segue.Model:
+    """A model with two more classes, random rows; background was the second channel."""
+    model = segue.adopt(network(name), ("cat", "background", "dog", "cow"), MEAN, STD)
+    torch.manual_seed(0)
+    model.network.grow(Step(1, (4, 5), (1, 2, 3)), balanced=False)
+    return segue.Model(model.network, (*model.classes, "bird", "bus"))
+
+
+def ids(model: segue.Model) -> np.ndarray:
+    return model.predict(pictures(64, 96, 1)[0].permute(1, 2, 0).numpy()).ids
+
+
+# Model folders
+
+
+@pytest.mark.parametrize("name", ["torchvision LRASPP", "smp Unet", "hf SegFormer"])
+def test_model_folder_holds_an_adopted_model(tmp_path: Path, name: str) -> None:
+    model = grown(name)
+    model.save(tmp_path / "model")
+    again = segue.load(tmp_path / "model", device="cpu")
+    assert again.classes == model.classes and again.network.spec() == model.network.spec()
+    for key, value in model.network.state_dict().items():
+        assert torch.equal(value, again.network.state_dict()[key])
+    assert np.array_equal(ids(again), ids(model))
+
+
+def test_code_is_run_only_if_the_user_names_it(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(CODE)
+    place = f"{tmp_path / 'net.py'}:build"
+    model = adopt_from(place, CLASSES, MEAN, STD)
+    model.save(tmp_path / "model")
+    told = (tmp_path / "model" / "config.json").read_text()
+    assert "net.py:build" in told and str(tmp_path) not in told
+    with pytest.raises(UserError, match=r"code='file\.py:function'"):
+        segue.load(tmp_path / "model", device="cpu")
+    again = segue.load(tmp_path / "model", device="cpu", code=place)
+    assert np.array_equal(ids(again), ids(model))
+
+
+# One more step
+
+
+def new_images(folder: Path) -> Path:
+    for number in range(4):
+        write_pair(folder / f"images/{number}.png", folder / f"masks/{number}.png", [0, 1])
+    (folder / "classes.txt").write_text("background\nbird\n")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["own U-Net", "hf SegFormer"])
+def test_extend(tmp_path: Path, name: str) -> None:
+    data = new_images(tmp_path / "new")
+    model = adopted(name)
+    extended = segue.extend(
+        model, data, tmp_path / "grown", new=["bird"], method="mib", overrides=SHORT, device="cpu"
+    )
+    assert extended.classes == (*CLASSES, "bird")
+    assert model.network.classifier.sizes == (4,) and extended.network.classifier.sizes == (4, 1)
+    if name != "own U-Net":
+        again = segue.load(tmp_path / "grown", device="cpu")
+        assert np.array_equal(ids(again), ids(extended))
+
+
+def test_crops_must_fit_the_network(tmp_path: Path) -> None:
+    data = new_images(tmp_path / "new")
+    words = [word for word in SHORT if "crop" not in word]
+    with pytest.raises(UserError, match=r"multiples of 4 pixels; set train\.crop=40"):
+        segue.extend(
+            adopted("own U-Net"), data, tmp_path / "grown", method="mib", overrides=[*words, "train.crop=42"],
+            device="cpu",
+        )  # fmt: skip
+
+
+# The formats of other libraries
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_libraries_load_what_was_grown(tmp_path: Path, name: str) -> None:
+    model, images = grown(name), pictures()
+    model.save_native(tmp_path / "own")
+    if name.startswith("smp"):
+        import segmentation_models_pytorch as smp
+
+        theirs = smp.from_pretrained(str(tmp_path / "own")).eval()
+        assert json.loads((tmp_path / "own" / "config.json").read_text())["classes"] == 6
+    else:
+        from transformers import AutoModelForSemanticSegmentation
+
+        theirs = AutoModelForSemanticSegmentation.from_pretrained(tmp_path / "own").eval()
+        names = ["cat", "background", "dog", "cow", "bird", "bus"]
+        assert list(theirs.config.id2label.values()) == names and theirs.config.num_labels == 6
+    with torch.no_grad():
+        answer = trees.logits_of(theirs(normalised(images)))
+        same = trees.logits_of(model.network.own_module()(normalised(images)))
+    assert answer is not None and same is not None and answer.shape[1] == 6
+    assert (answer - same).abs().max() <= 1e-4 * same.abs().max()
+    family = name.split()[0]
+    again = adopt_from(f"{family}:{tmp_path / 'own'}", mean=MEAN, std=STD, size=None)
+    assert again.classes == model.classes and np.array_equal(ids(again), ids(model))
+
+
+def test_torchvision_loads_what_was_grown(tmp_path: Path) -> None:
+    from torchvision.models.segmentation import lraspp_mobilenet_v3_large
+
+    model, images = grown("torchvision LRASPP"), pictures()
+    model.save_native(tmp_path / "own")
+    theirs = lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=6).eval()
+    theirs.load_state_dict(load_file(tmp_path / "own" / "weights.safetensors"))
+    names = json.loads((tmp_path / "own" / "classes.json").read_text())
+    assert list(names.values()) == ["cat", "background", "dog", "cow", "bird", "bus"]
+    with torch.no_grad():
+        answer = theirs(normalised(images))["out"]
+        assert torch.allclose(answer, model.network.own_module()(normalised(images))["out"], atol=1e-4)
+    place = f"torchvision:lraspp_mobilenet_v3_large@{tmp_path / 'own' / 'weights.safetensors'}"
+    again = adopt_from(place, mean=MEAN, std=STD, size=None)
+    assert again.classes == model.classes and np.array_equal(ids(again), ids(model))
+
+
+def test_hf_files_tell_names_and_normalisation(tmp_path: Path) -> None:
+    grown("hf SegFormer").save_native(tmp_path / "own")
+    model = segue.load(f"hf:{tmp_path / 'own'}", device="cpu")
+    assert model.classes[:2] == ("background", "cat")
+    assert model.network.adoption.normalisation.mean == pytest.approx(MEAN)
+    preparation = json.loads((tmp_path / "own" / "preprocessor_config.json").read_text())
+    (tmp_path / "own" / "preprocessor_config.json").write_text(
+        json.dumps({**preparation, "do_reduce_labels": True})
+    )
+    with pytest.raises(UserError, match="no channel of background"):
+        segue.load(f"hf:{tmp_path / 'own'}", device="cpu")
+    (tmp_path / "own" / "preprocessor_config.json").unlink()
+    with pytest.raises(UserError, match="how its images are normalised"):
+        segue.load(f"hf:{tmp_path / 'own'}", device="cpu")
+
+
+def test_a_fusion_layer_has_no_place_in_other_libraries(tmp_path: Path) -> None:
+    from segue.models.caf import CafLayer
+
+    model = adopted("smp Unet")
+    model.network.fusion = CafLayer(model.network.z_channels)
+    with pytest.raises(UserError, match="no place for it"):
+        model.save_native(tmp_path / "own")
+    model.save(tmp_path / "model")
+    assert segue.load(tmp_path / "model", device="cpu").network.fusion is not None
+
+
+# Bad input
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return print, ("never",)
+
+
+def test_whole_pickled_models_are_not_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"model": Evil()}, tmp_path / "model.pth")
+    with pytest.raises(UserError, match=r"safetensors\.torch\.save_file"):
+        segue.load(f"torchvision:lraspp_mobilenet_v3_large@{tmp_path / 'model.pth'}")
+    assert "never" not in capsys.readouterr().out
+
+
+def test_weights_that_do_not_fit_are_listed(tmp_path: Path) -> None:
+    state = network("torchvision LRASPP").state_dict()
+    wrapped = {f"module.{name}": value for name, value in state.items()}
+    torch.save({"state_dict": wrapped, "epoch": 3}, tmp_path / "wrapped.pth")
+    place = f"torchvision:lraspp_mobilenet_v3_large@{tmp_path}"
+    adopt_from(f"{place}/wrapped.pth", CLASSES)
+    broken = {name: value for name, value in state.items() if "backbone.1." not in name and "low" not in name}
+    broken["extra"] = torch.zeros(1)
+    save_file(broken, tmp_path / "broken.safetensors")
+    with pytest.raises(UserError) as error:
+        adopt_from(f"{place}/broken.safetensors", CLASSES)
+    lines = str(error.value).splitlines()
+    assert "does not fit LRASPP" in lines[0] and len(lines) == 12 and "more" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ({"kind": "torchvision", "builder": "resnet50", "num_classes": 2}, "no segmentation network"),
+        ({"kind": "smp", "name": "Unet", "config": {"encoder_name": "tu-hf-hub:x/y"}}, "names an address"),
+        ({"kind": "smp", "name": "from_pretrained", "config": {}}, "has no network"),
+        ({"kind": "hf", "config": {"model_type": "upernet", "backbone": "x/y"}}, "to be fetched"),
+        ({"kind": "python", "code": "/tmp/evil.py:run"}, "run only if you name it"),
+        ({"kind": "mmseg"}, "no family of networks"),
+    ],
+)
+def test_descriptions_of_strangers_run_and_fetch_nothing(source: dict[str, object], words: str) -> None:
+    for library, kind in (("segmentation_models_pytorch", "smp"), ("transformers", "hf")):
+        if source["kind"] == kind:
+            pytest.importorskip(library)
+    with pytest.raises(UserError, match=words):
+        build_module(source)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("hf:nowhere", "names no network"),
+        ("smp:nowhere", "names no network"),
+        ("torchvision:lraspp_mobilenet_v3_large", "torchvision:NAME@FILE"),
+        ("torchvision:lraspp_mobilenet_v3_large@nowhere.pth", "does not exist"),
+        ("nowhere.py:build", "name a Python file"),
+    ],
+)
+def test_sources_that_are_none(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        segue.load(text, device="cpu")
+
+
+def test_own_code_needs_names(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(CODE)
+    with pytest.raises(UserError, match="names of its channels"):
+        segue.load(f"{tmp_path / 'net.py'}:build", device="cpu")
+    with pytest.raises(UserError, match=r"no function 'biuld'\. Did you mean 'build'"):
+        segue.load(f"{tmp_path / 'net.py'}:biuld", device="cpu")
+
+
+def test_a_module_of_ones_own_has_no_library(tmp_path: Path) -> None:
+    model = segue.adopt(network("own U-Net"), CLASSES, MEAN, STD)
+    assert isinstance(model.network.own_module(), OwnUNet)
+    with pytest.raises(UserError, match="belongs to no family"):
+        model.save_native(tmp_path / "own")

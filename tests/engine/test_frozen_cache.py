@@ -1,0 +1,154 @@
+"""`train.cache_frozen`: outputs of frozen stages are computed once, and nothing else changes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from tiny_runs import assert_equal_runs, assert_equal_trees, log_lines, quiet_run, recipe, run_until, weights
+
+from segue.core.config import RunConfig, recipe_hash
+from segue.core.errors import UserError
+from segue.core.progress import Display
+from segue.engine import frozen_cache
+from segue.engine.frozen_cache import FrozenCache
+from segue.engine.run import run
+
+VIEWS = ("model.frozen_stages=2", "train.views=2", "train.workers=0")
+CACHED = (*VIEWS, "train.cache_frozen=true")
+
+
+@pytest.fixture
+def caches(monkeypatch: pytest.MonkeyPatch) -> list[FrozenCache]:
+    """The caches that are made from now on."""
+    made: list[FrozenCache] = []
+
+    class Watched(FrozenCache):
+        def __init__(self, *arguments, **settings) -> None:
+            super().__init__(*arguments, **settings)
+            made.append(self)
+
+    monkeypatch.setattr(frozen_cache, "FrozenCache", Watched)
+    return made
+
+
+def losses(config: RunConfig, folder: Path) -> list[float]:
+    quiet_run(config, folder)
+    return [value for line in log_lines(folder) for value in line["losses"].values()]
+
+
+@pytest.mark.parametrize("method", ["mib", "caf"])
+def test_losses_are_those_of_the_same_views(method: str, tmp_path: Path) -> None:
+    """Float16 has an error of 0.0005. A high learning rate would enlarge it, as it does every rounding."""
+    calm = ("optim.lr_first=0.002", "optim.lr_next=0.002")
+    plain, cached = (losses(recipe(method, *calm, *words), tmp_path / words[-1]) for words in (VIEWS, CACHED))
+    assert cached == pytest.approx(plain, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.precision("float64")
+@pytest.mark.parametrize(
+    ("method", "views"), [("caf", "train.views=2"), ("caf", "train.views=0"), ("plop", "train.views=2")]
+)
+def test_rounding_to_float16_is_the_only_difference(
+    method: str, views: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FrozenCache, "kept_as", torch.float64)
+    plain, cached = (losses(recipe(method, *words, views), tmp_path / words[-1]) for words in (VIEWS, CACHED))
+    assert cached == pytest.approx(plain, rel=1e-10, abs=1e-10)
+
+
+def test_every_view_is_computed_once(tmp_path: Path, caches: list[FrozenCache]) -> None:
+    quiet_run(recipe("mib", *CACHED, "train.epochs_next=6"), tmp_path / "run")
+    _, second = caches
+    images, batches = 19, 2 * 8
+    assert second.computed <= 2 * images < 6 * batches
+    assert second.bytes == second.computed * 48 * 8 * 8 * 2, "float16, of the last frozen stage alone"
+
+
+def test_room_alters_the_time_alone(tmp_path: Path, caches: list[FrozenCache]) -> None:
+    room = 5e-5
+    quiet_run(recipe("mib", *CACHED), tmp_path / "run")
+    quiet_run(recipe("mib", *CACHED, f"train.cache_gb={room}"), tmp_path / "little")
+    ample, little = caches[1], caches[3]
+    assert 0 < little.bytes <= room * 1e9 < ample.bytes and little.computed > ample.computed
+    assert_equal_trees(weights(tmp_path / "little", 1), weights(tmp_path / "run", 1))
+
+
+def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    config = recipe("caf", *CACHED)
+    quiet_run(config, tmp_path / "straight")
+    run_until(config, tmp_path / "run", 4)
+    run_until(config, tmp_path / "run", 9)
+    quiet_run(config, tmp_path / "run", resume=True)
+    assert_equal_runs(tmp_path / "run", tmp_path / "straight")
+
+
+def test_maps_of_an_image_do_not_depend_on_its_batch(make_cache: Callable[..., FrozenCache]) -> None:
+    images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
+    places = [(0, 5), (1, 6), (2, 7), (3, 8)]
+    together, alone = make_cache(), make_cache()
+    (maps,) = together(images, places)
+    for index, place in enumerate(places):
+        (own,) = alone(images[index : index + 1], [place])
+        assert torch.equal(maps[index], own[0])
+    assert torch.equal(together(images.flip(0), places[::-1])[0], maps.flip(0)) and together.computed == 4
+
+
+def test_what_float16_cannot_hold_is_kept_as_it_is(make_cache: Callable[..., FrozenCache]) -> None:
+    cache, images = make_cache(), torch.randint(0, 256, (1, 3, 32, 32), dtype=torch.uint8)
+    with torch.no_grad():
+        for norm in cache.model.backbone.modules():
+            if isinstance(norm, torch.nn.BatchNorm2d):
+                norm.bias += 1e5
+    (maps,) = cache(images, [(0, 0)])
+    assert maps.isfinite().all() and torch.equal(cache(images, [(0, 0)])[0], maps)
+
+
+@pytest.fixture
+def make_cache() -> Callable[..., FrozenCache]:
+    from segue.engine.build import build_method
+
+    return lambda **settings: FrozenCache(
+        build_method(recipe("mib", *CACHED), torch.device("cpu")).model, 1e9, **settings
+    )
+
+
+def test_nothing_frozen_is_said_and_trained_as_ever(tmp_path: Path) -> None:
+    text = io.StringIO()
+    words = ("train.views=2", "train.workers=0", "train.epochs=1", "train.epochs_next=1")
+    run(
+        recipe("mib", *words, "train.cache_frozen=true"),
+        tmp_path / "run",
+        display=Display(Console(file=text)),
+    )
+    assert text.getvalue().count("model.frozen_stages is 0") == 1
+    quiet_run(recipe("mib", *words), tmp_path / "plain")
+    assert_equal_trees(weights(tmp_path / "run", 1), weights(tmp_path / "plain", 1))
+
+
+def test_a_backbone_that_cannot_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segue.models._speed.frozen.FrozenPart.fits", lambda *_: False)
+    text = io.StringIO()
+    run(
+        recipe("mib", *CACHED, "train.epochs=1", "train.epochs_next=1"),
+        tmp_path / "run",
+        display=Display(Console(file=text, width=300)),
+    )
+    assert text.getvalue().count("tiny cannot begin after its frozen stages") == 1
+
+
+def test_a_compiler_sees_no_such_network(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"train\.cache_frozen"):
+        quiet_run(recipe("mib", *CACHED, "train.compile=true"), tmp_path / "run")
+
+
+def test_room_is_no_part_of_a_recipes_identity() -> None:
+    hashes = [
+        recipe_hash(recipe("mib", *words))
+        for words in ((), ("train.cache_gb=2",), ("train.views=2",), ("train.cache_frozen=true",))
+    ]
+    assert hashes[0] == hashes[1] and len(set(hashes)) == 3
