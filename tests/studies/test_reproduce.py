@@ -45,7 +45,8 @@ def store(place: Path, recipe: RunConfig, classes: int, sizes: Iterable[int], te
         fields |= {"classes": ("background", *names[:seen]), "groups": groups, "seed": recipe.train.seed}
         rest = ("policy", "versions", "losses", "seconds", "images", "parameters")
         StepRecord(
-            **fields, **{name: {} for name in rest}, step=step, offline=offline, recipe_hash="", peak_memory=0,
+            **fields, **{name: {} for name in rest}, step=step, offline=offline, recipe_hash="",
+            peak_memory=0,
             confusion=tuple(map(tuple, matrix.tolist())),
         ).write(place)  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""A table or figure of the paper as a file: its rows and column blocks, the printed numbers, and what was once
-reached here."""
+"""A table or figure of the paper as a file: its rows and column blocks, the printed numbers, and what was
+once reached here."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ class PaperItem:
     parts: tuple[str, ...] = ()
     """ablation tables that its rows come from"""
     show: Literal["predictions", "attention", "steps", "attention over steps"] = "predictions"
-    """what the pictures of a figure show"""
+    """content of the pictures of a figure"""
     images: int = 2
     """number of test images in a figure, for each block"""
     expected: dict[str, Expected] = field(default_factory=dict)
     """values that were once reached, by scale"""
     text: dict[str, str] = field(default_factory=dict)
-    """what agrees with the paper and what does not, by scale"""
+    """paragraph on agreement with the paper, by scale"""
 
     def rows_at(self, scale: str) -> dict[str, PaperRow]:
         return {name: row for name, row in self.rows.items() if not row.only or scale in row.only}

@@ -10,7 +10,7 @@ from segue.report.comparison import Stat
 
 
 def order_text(paper: Mapping[str, float], ours: Mapping[str, Stat]) -> str:
-    """How many pairs of rows agree; pairs that stand the other way round by more than their spread are named."""
+    """How many pairs of rows agree; those the other way round by more than their spread are named."""
     agree, against, total = 0, [], 0
     for low, high in combinations(paper, 2):
         theirs = paper[high] - paper[low]

@@ -222,6 +222,6 @@ def _present(picture: np.ndarray | None, other: np.ndarray | None = None) -> np.
 
 def _open(path: Path) -> Any:
     try:
-        return Image.open(path)
+        return Image.open(path, formats=["PNG"])
     except OSError as error:
         raise UserError(f"The picture {path} cannot be read: {error}.") from error

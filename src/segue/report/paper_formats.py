@@ -1,7 +1,7 @@
 """A filled table of the paper for the terminal and as Markdown, LaTeX (booktabs) and CSV.
 
-Each cell has the paper's number and then ours, mean and standard deviation over seeds. The best of our means in a
-column is bold.
+Each cell has the paper's number and then ours, mean and standard deviation over seeds. The best of our means
+in a column is bold.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def latex(text: str) -> str:
 
 
 def paper_csv(table: FilledTable) -> str:
-    """A line for each row: for each column the paper's number, our mean, its standard deviation and the seeds."""
+    """A line for each row: of each column the paper's number, our mean, its deviation and the seeds."""
     heads = [f"{block} {head}" for block, _, head in table.columns()]
     names = [f"{head} {what}" for head in heads for what in ("paper", "ours", "std", "seeds")]
     file = io.StringIO()

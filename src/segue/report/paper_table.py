@@ -95,7 +95,7 @@ class FilledTable:
                 yield name, position, head
 
     def best(self) -> set[tuple[str, str, int]]:
-        """Row, block and position of the best of our means in each column, as printed; bounds do not count."""
+        """Row, block and position of the best of our printed means in each column, without bounds."""
         found = set()
         for block, position, _ in self.columns():
             means = {

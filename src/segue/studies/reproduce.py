@@ -1,4 +1,4 @@
-"""Tables and figures of the paper by name: the runs that one needs, what is missing of them, and the outcome."""
+"""Tables and figures of the paper by name: the runs that one needs, those that are missing, the outcome."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Scale:
     about: str
     seeds: int
     settings: dict[str, Setting]
-    """by data set and split of the paper"""
+    """data and recipe by data set and split of the paper"""
     flops: float | None = None
     """FLOPs of an image in an iteration of fine-tuning"""
     minutes: float = 0.0
