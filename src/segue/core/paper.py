@@ -119,7 +119,7 @@ def _check_numbers(item: PaperItem, where: str, numbers: Mapping[str, Sequence[A
 def _each(kind: type, values: Any, where: str) -> dict[str, Any]:
     if not isinstance(values or {}, Mapping):
         raise UserError(f"{where} is a section: write '{{name: {{key: value}}}}'.")
-    found = {}
+    found: dict[str, Any] = {}
     for name, section in (values or {}).items():
         if not isinstance(section, Mapping):
             raise UserError(f"{where}: '{name}' is a section: write '{name}: {{key: value}}'.")
