@@ -38,6 +38,7 @@ from segue.models.adopted.network import AdoptedNetwork
 from segue.models.network import Network
 
 DEFAULT_METHOD = "caf"
+BALANCE = "train.balance"
 ALIKE = 0.8
 """similarity of two names from which on one may be a slip of the other"""
 
@@ -80,7 +81,7 @@ def extend(
     with ready_folder(data, out, folder, resume, overwrite, display) as images:
         classes = new_classes(loaded, images, new, sure, data)
         name = method or (loaded.history.method if loaded.history is not None else DEFAULT_METHOD)
-        words = with_freezing(loaded, name, overrides, device)
+        words = with_balance(with_freezing(loaded, name, overrides, device))
         config = recipe_of(loaded, images, classes, name, words, keep, device)
         own = _is_own(loaded, config.method.name)
         kept = loaded.history.kept if loaded.history is not None and own else {}
@@ -145,6 +146,15 @@ def handed_over(network: Network, own: bool) -> tuple[dict[str, Any], dict[str, 
 def _is_own(model: Model, method: str) -> bool:
     """Whether a method has made the model: then it knows its layers and what is kept."""
     return model.history is not None and model.history.method == method
+
+
+def with_balance(words: Sequence[str]) -> list[str]:
+    """The words of an extension; unless they say otherwise, cross-entropy is balanced by class.
+
+    What is new covers few pixels of most images (docs/extend-a-model.md has figures).
+    """
+    said = any(word.partition("=")[0].strip() == BALANCE for word in words)
+    return list(words) if said else [f"{BALANCE}=classes", *words]
 
 
 def run_folder_of(out: Path) -> Path:
