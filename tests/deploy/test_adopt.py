@@ -155,8 +155,10 @@ def test_hf_files_tell_names_and_normalisation(tmp_path: Path) -> None:
     (tmp_path / "own" / "preprocessor_config.json").write_text(
         json.dumps({**preparation, "do_reduce_labels": True})
     )
-    with pytest.raises(UserError, match="no channel of background"):
-        segue.load(f"hf:{tmp_path / 'own'}", device="cpu")
+    closed = segue.load(f"hf:{tmp_path / 'own'}", device="cpu")
+    assert closed.closed and closed.classes[:3] == ("no class", "cat", "background")
+    named = segue.load(f"hf:{tmp_path / 'own'}", device="cpu", background="dog")
+    assert named.classes[0] == "dog" and not named.closed
     (tmp_path / "own" / "preprocessor_config.json").unlink()
     with pytest.raises(UserError, match="how its images are normalised"):
         segue.load(f"hf:{tmp_path / 'own'}", device="cpu")
