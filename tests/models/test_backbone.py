@@ -335,3 +335,13 @@ def test_all_stages_are_used_if_none_is_said(name: str) -> None:
 def test_wrong_number_of_stages(name: str, stages: int, stride: int, message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         build_backbone(ModelConfig(backbone=name, output_stride=stride, stages=stages))
+
+
+@pytest.mark.parametrize(("name", "stride"), [("swin_tiny_patch4_window7_224", 32), ("test_vit", 16)])
+def test_transformers_give_maps_of_any_crop(name: str, stride: int) -> None:
+    """Swin has its channels last, ViT has tokens, and both were made for one size."""
+    backbone = build_backbone(ModelConfig(backbone=name, output_stride=stride, pretrained=False)).eval()
+    with torch.no_grad():
+        maps = backbone(torch.zeros(1, 3, 96, 160))
+    assert [each.shape[1] for each in maps] == list(backbone.channels)
+    assert maps[-1].shape[-2:] == (96 // stride, 160 // stride)
