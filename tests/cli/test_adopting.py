@@ -41,7 +41,12 @@ def test_a_torchvision_network_grows_and_comes_back(segue, weights, images, tmp_
     code, text, err = segue("extend", source, images, "--out", out, *said, "--epochs", "1")
     assert code in (0, 1), text + err
     table = err.split("epoch")[0]
-    for part in ("classifier.low_classifier (Conv2d 40 -> 4, 1 x 1)", "z ", "0.485, 0.456, 0.406", "(assumed"):
+    for part in (
+        "classifier.low_classifier (Conv2d 40 -> 4, 1 x 1)",
+        "z ",
+        "0.485, 0.456, 0.406",
+        "(assumed",
+    ):
         assert part in table
     closed = names is not CLASSES
     assert ("none: unlabelled pixels mean some old class" in table) == closed
@@ -53,14 +58,16 @@ def test_a_torchvision_network_grows_and_comes_back(segue, weights, images, tmp_
         assert theirs(normalised(pictures()))["out"].isfinite().all()
     code, text, _ = segue("export", out, tmp_path / "again", "--native")
     assert code == 0
-    ours, again = (load_file(folder / "weights.safetensors") for folder in (out / "native", tmp_path / "again"))
+    ours, again = (
+        load_file(folder / "weights.safetensors") for folder in (out / "native", tmp_path / "again")
+    )
     assert all(torch.equal(ours[name], again[name]) for name in ours)
 
 
 def test_export_makes_a_model_folder_that_other_commands_take(segue, weights, tmp_path):
     source = f"torchvision:lraspp_mobilenet_v3_large@{weights}"
     assert segue("predict", source, tmp_path, "--out", tmp_path / "no")[0] == 2
-    code, text, err = segue("export", source, tmp_path / "model", NAMES, *NUMBERS, "adopt.background=cow")
+    code, _, err = segue("export", source, tmp_path / "model", NAMES, *NUMBERS, "adopt.background=cow")
     assert code == 0 and "background  cow" in err, err
     photo = tmp_path / "photos" / "0.png"
     write_pair(photo, tmp_path / "mask.png", [0])
@@ -108,8 +115,10 @@ class Whole:
 
 def test_pickled_models_and_weights_that_do_not_fit(segue, weights, images, tmp_path):
     torch.save(Whole(), tmp_path / "whole.pth")
-    state = {f"{name}s": value for name, value in load_file(weights).items() if "classifier" not in name}
-    save_file(state | {n: v for n, v in load_file(weights).items() if "classifier" in n}, tmp_path / "other.safetensors")
+    renamed = {
+        name if "classifier" in name else f"{name}s": value for name, value in load_file(weights).items()
+    }
+    save_file(renamed, tmp_path / "other.safetensors")
     for name, sentence in (("whole.pth", "safetensors.torch.save_file"), ("other.safetensors", "more")):
         source = f"torchvision:lraspp_mobilenet_v3_large@{tmp_path / name}"
         code, text, err = segue("extend", source, images, "--out", tmp_path / "grown", NAMES)

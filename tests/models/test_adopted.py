@@ -216,6 +216,10 @@ def test_without_a_background_the_channel_in_front_is_never_the_answer() -> None
             assert torch.allclose(places, out.logits[0], atol=1e-4)
 
 
+def test_contract_without_a_background() -> None:
+    check_network(segue.adopt(network("own U-Net"), ["cat", "dog", "sky", "cow"], MEAN, STD).network)
+
+
 def test_methods_that_need_a_background_say_so() -> None:
     from segue.methods.lwf_mc import LwFMC
 

@@ -223,10 +223,11 @@ def test_tiny_has_no_weights(setting: dict) -> None:
         build_backbone(ModelConfig(backbone="tiny", output_stride=8, **setting))
 
 
-@pytest.mark.parametrize("name", ["test_vit", "vgg11"])
-def test_backbone_that_cannot_have_the_stride(name: str) -> None:
-    with pytest.raises(UserError, match=f"{name} cannot give feature maps at output stride 16"):
-        build_backbone(ModelConfig(backbone=name, output_stride=16))
+def test_backbone_that_cannot_have_the_stride() -> None:
+    with pytest.raises(UserError, match="vgg11 cannot give feature maps at output stride 16"):
+        build_backbone(ModelConfig(backbone="vgg11", output_stride=16))
+    with pytest.raises(UserError, match=r"output stride 16, not 32: set model\.output_stride=16"):
+        build_backbone(ModelConfig(backbone="test_vit", output_stride=32))
 
 
 def test_backbone_with_another_stride_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,11 +260,6 @@ def test_backbone_that_takes_no_stride_has_its_own(monkeypatch: pytest.MonkeyPat
     assert build_backbone(ModelConfig(backbone="test_resnet", output_stride=32)).channels
     with pytest.raises(UserError, match="cannot give feature maps at output stride 16"):
         build_backbone(ModelConfig(backbone="test_resnet", output_stride=16))
-
-
-def test_maps_with_channels_last_are_refused() -> None:
-    with pytest.raises(UserError, match="NHWC"):
-        build_backbone(ModelConfig(backbone="swin_tiny_patch4_window7_224", output_stride=32))
 
 
 # Stages

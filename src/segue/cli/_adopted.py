@@ -1,4 +1,4 @@
-"""Networks from elsewhere on the command line: what was found is shown first, what has grown is given back."""
+"""Networks from elsewhere on the command line: what was found is shown, what has grown is given back."""
 
 from __future__ import annotations
 

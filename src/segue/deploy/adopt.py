@@ -44,12 +44,12 @@ def adopt(
     """Take in a network that was trained elsewhere, as a model that can predict, be extended and be saved.
 
     `classes` are the names of its channels, `background` the one that plays background, unless it is called
-    so. Without any, or with background="none", unlabelled pixels of new images count as some old class, and no pixel is ever called
-    background (docs/protocol.md). The network wants images as (x - mean) / std, where x goes from 0 to `white` (1 or 255), red first
-    unless `bgr`; `size` is the length of the shorter side that it was trained for. Its classifier, the map
-    before it and the last map of its encoder are found by proof; `print(model.network.parts)` shows them, and
-    their paths can be named instead. `threshold` is that of a network with a single channel. The module
-    itself stays as it is.
+    so. Without any, or with background="none", unlabelled pixels of new images count as some old class, and
+    no pixel is ever called background (docs/protocol.md). The network wants images as (x - mean) / std, where
+    x goes from 0 to `white` (1 or 255), red first unless `bgr`; `size` is the length of the shorter side that
+    it was trained for. Its classifier, the map before it and the last map of its encoder are found by proof;
+    `print(model.network.parts)` shows them, and their paths can be named instead. `threshold` is that of a
+    network with a single channel. The module itself stays as it is.
 
     Examples:
         >>> import segue, torch, torchvision

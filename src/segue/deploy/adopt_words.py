@@ -81,7 +81,7 @@ def _names(text: str) -> list[str]:
 
 
 def found_table(model: Model, text: str, said: Mapping[str, Any]) -> list[str]:
-    """The parts of a model adopted from `text`, how it sees images and what its background is, a line each."""
+    """The parts of a model adopted from `text`, how it sees images, its background and classes."""
     network = model.network
     assert isinstance(network, AdoptedNetwork)
     numbers = network.adoption.normalisation

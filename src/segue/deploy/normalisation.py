@@ -48,10 +48,10 @@ def surer_normalisation(model: Model, pixels: Sequence[np.ndarray]) -> str | Non
     best = min(found, key=lambda name: found[name])
     if not found[best] < CLEARLY * before:
         return None
-    mean, std = (",".join(f"{value:g}" for value in values) for values in USUAL[best])
+    words = [",".join(f"{value:g}" for value in values) for values in USUAL[best]]
     return (
         f"The network may want its images otherwise normalised: with {best} its answers are surer (entropy"
-        f" {found[best]:.2f}, now {before:.2f} of 1). If so: adopt.mean={mean} adopt.std={std}"
+        f" {found[best]:.2f}, now {before:.2f} of 1). If so: adopt.mean={words[0]} adopt.std={words[1]}"
     )
 
 

@@ -168,7 +168,9 @@ def _labelled(
         class_weight_K = class_balance(labels_BHW, num_channels, EXPONENT)
     if (num_old := channels_of_unlabelled()) == 1:
         labels_BHW = labels_BHW.masked_fill(labels_BHW == 0, IGNORE)
-    return CrossEntropy(labels_BHW, num_channels, class_weight_K, image_weight_B, num_old if num_old > 1 else 0)
+    return CrossEntropy(
+        labels_BHW, num_channels, class_weight_K, image_weight_B, num_old if num_old > 1 else 0
+    )
 
 
 def _labelled_unbiased(labels_BHW: Tensor, num_channels: int, num_old: int) -> UnbiasedCrossEntropy:
@@ -286,9 +288,7 @@ def distilled_binary_cross_entropy(
     return ce, kd
 
 
-def _unbiased(
-    logits_BKhw: Tensor, old_logits_BOhw: Tensor, background_weight: Tensor | float | None
-) -> Term:
+def _unbiased(logits_BKhw: Tensor, old_logits_BOhw: Tensor, background_weight: Tensor | float | None) -> Term:
     num_channels, num_old = logits_BKhw.shape[1], old_logits_BOhw.shape[1]
     if num_old >= num_channels:
         raise ValueError(

@@ -65,7 +65,9 @@ class Network(nn.Module, ABC):
     fusion: nn.Module | None
     classifier: Any
     """a `Classifier`"""
-    offers: frozenset[str] = frozenset({"outputs", "h", "z", "stages", "rows", "backbone", "classifier", "background"})
+    offers: frozenset[str] = frozenset(
+        {"outputs", "h", "z", "stages", "rows", "backbone", "classifier", "background"}
+    )
     """parts that methods may use (`Method.needs`): logits, maps of head, encoder and its stages, rows of a
     single classifier, a backbone of Segue's own, a classifier that can be replaced, and a background"""
     closed: bool = False
