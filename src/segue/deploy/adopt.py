@@ -23,7 +23,7 @@ from segue.models.adopted.parts import Adoption, Normalisation, Parts
 BACKGROUNDS = frozenset({"background", "__background__", "bg", "unlabeled", "unlabelled"})
 """names by which a background is known"""
 NO_BACKGROUND = "none"
-"""what is said in the place of a name where no class plays background"""
+"""word in the place of a name where no class plays background"""
 
 
 def adopt(

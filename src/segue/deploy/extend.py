@@ -81,10 +81,10 @@ def extend(
     with ready_folder(data, out, folder, resume, overwrite, display) as images:
         classes = new_classes(loaded, images, new, sure, data)
         name = method or (loaded.history.method if loaded.history is not None else DEFAULT_METHOD)
-        if isinstance(loaded.network, AdoptedNetwork) and loaded.history is None:
-            _look_at_normalisation(loaded, images, display)
         words = with_freezing(loaded, name, [*_without_layer(loaded, name, overrides), *overrides], device)
         config = recipe_of(loaded, images, classes, name, words, keep, device)
+        if isinstance(loaded.network, AdoptedNetwork) and loaded.history is None:
+            _look_at_normalisation(loaded.network, images, config.train.crop, display)
         own = _is_own(loaded, config.method.name)
         kept = loaded.history.kept if loaded.history is not None and own else {}
         module = _own_module(loaded)
@@ -109,10 +109,10 @@ def _own_module(model: Model) -> nn.Module | None:
     return None
 
 
-def _look_at_normalisation(model: Model, folder: str | Path, display: Display) -> None:
+def _look_at_normalisation(network: AdoptedNetwork, folder: str | Path, size: int, display: Display) -> None:
     shown = folder_images(folder, "train")
     pixels = [shown[place].image for place in range(min(len(shown), IMAGES))]
-    if remark := surer_normalisation(model, pixels):
+    if remark := surer_normalisation(network, pixels, size):
         display.remark(remark)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from segue.deploy.model import Model
+from segue.deploy.prepare import Preparation
 from segue.losses import wide
 from segue.models.adopted.network import AdoptedNetwork
 
@@ -29,11 +29,12 @@ IMAGES = 8
 """images that are looked at"""
 
 
-def surer_normalisation(model: Model, pixels: Sequence[np.ndarray]) -> str | None:
-    """A remark, if the usual numbers of another kind make an adopted model clearly surer of its answers."""
-    network = model.network
-    assert isinstance(network, AdoptedNetwork)
-    images = [model.images.tensor(each) for each in pixels[:IMAGES]]
+def surer_normalisation(network: AdoptedNetwork, pixels: Sequence[np.ndarray], size: int) -> str | None:
+    """A remark, if the usual numbers of another kind make a network clearly surer of its answers.
+
+    It sees the images with `size` pixels along the shorter side.
+    """
+    images = [Preparation(size).tensor(each) for each in pixels[:IMAGES]]
     given = network.mean.clone(), network.std.clone()
     before = _uncertainty(network, images)
     found: dict[str, float] = {}
