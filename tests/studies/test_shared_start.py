@@ -18,7 +18,8 @@ from segue.engine.recipe import resolve
 from segue.engine.run import run
 from segue.studies import first_steps, missing
 from segue.studies import pool as grid
-from segue.studies.pool import Job, run_all
+from segue.studies.jobs import Job
+from segue.studies.pool import run_all
 
 QUIET = Display(quiet=True)
 
