@@ -119,15 +119,14 @@ def _check_nodes(ray: Any, nodes: Sequence[Any], jobs: Sequence[Job]) -> None:
     out = Path(os.path.commonpath([job.folder.resolve().parent for job in jobs]))
     with question(out, _needed(jobs)) as asked:
         task = ray.remote(look_around)
-        answers = {
-            node["NodeManagerHostname"]: task.options(
-                num_cpus=0, max_retries=0, scheduling_strategy=_on(node["NodeID"])
-            ).remote(asked)
+        answers = [
+            task.options(num_cpus=0, max_retries=0, scheduling_strategy=_on(node["NodeID"])).remote(asked)
             for node in nodes
-        }
+        ]
         own = package_versions()
         deadline = time.monotonic() + ANSWER_SECONDS
-        for name, answer in answers.items():
+        for node, answer in zip(nodes, answers, strict=True):
+            name = node["NodeManagerHostname"]
             try:
                 finding = ray.get(answer, timeout=max(1.0, deadline - time.monotonic()))
             except ray.exceptions.GetTimeoutError as error:
@@ -168,8 +167,8 @@ class RayTasks:
         here = ray.get_runtime_context().get_node_id()
         self.mailbox = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=_on(here)).remote()
         # a process per run: what one leaves behind does not reach the next
-        self.task = ray.remote(_work).options(
-            num_cpus=need.cpus, num_gpus=need.gpus, max_retries=RESTARTS, max_calls=1
+        self.task = ray.remote(num_cpus=need.cpus, num_gpus=need.gpus, max_retries=RESTARTS, max_calls=1)(
+            _work
         )
         self.names: dict[Any, str] = {}
         self.shows_bars = shows_bars
