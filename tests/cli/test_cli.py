@@ -32,6 +32,7 @@ VERBS = (
     "demo",
     "ablate",
     "compare",
+    "reproduce",
     "tune",
     "list",
     "data",
