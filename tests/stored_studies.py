@@ -49,6 +49,14 @@ def on_voc(split: str, methods: str = METHODS, page: Path | None = None) -> Meth
     return table
 
 
+def on_new_methods(page: Path) -> None:
+    """The methods of 2022 to 2024 beside MiB and CAF, on held-out training images."""
+    given = {"seeds": 1, "out": Path("results/voc256/new-methods"), "page": page, "console": _quiet()}
+    words = ["scenario.hold_out=0.2", *WORDS]
+    names = ["mib", "caf", "dkd", "star", "rcil", "mbs", "acil"]
+    compare_methods(names, "voc", ["15-1"], words=words, recipe=find_recipe("voc256.yaml"), **given)
+
+
 def on_mosaics(page: Path | None = None) -> MethodTable:
     """Other data with the recipe of VOC 15-1 as it is."""
     given = {"seeds": 3, "out": Path("results/mosaic"), "page": page, "console": _quiet()}

@@ -14,6 +14,7 @@ from stored_studies import (
     ablation,
     assert_in_docs,
     on_mosaics,
+    on_new_methods,
     on_scenes,
     on_voc,
     tuning,
@@ -91,6 +92,11 @@ def test_pages_of_ablations_are_made_from_the_records(page: str, from_records, t
 def test_page_of_methods_is_made_from_the_records(from_records, tmp_path: Path) -> None:
     on_scenes(tmp_path / "scenes-4-2-methods.md")
     assert_in_docs(tmp_path / "scenes-4-2-methods.md")
+
+
+def test_page_of_new_methods_is_made_from_the_records(from_records, tmp_path: Path) -> None:
+    on_new_methods(tmp_path / "voc256-15-1-new-methods.md")
+    assert_in_docs(tmp_path / "voc256-15-1-new-methods.md")
 
 
 @pytest.mark.parametrize("split", VOC256)
