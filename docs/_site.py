@@ -6,7 +6,15 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-ALONG = ("CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "examples/*.py", "recipes/**/*.yaml")
+ALONG = (
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "LICENSE",
+    "examples/*.py",
+    "examples/*.ipynb",
+    "recipes/**/*.yaml",
+)
 
 
 def on_files(files: Files, config: Any) -> Files:

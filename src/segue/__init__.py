@@ -25,7 +25,9 @@ if TYPE_CHECKING:  # for type checkers and editors; the same names are in _HOMES
     from segue.core.scenario import Scenario, Step, make_scenario
     from segue.data.batches import Batch
     from segue.data.datasets.base import Sample, SegDataset
+    from segue.data.steps import open_dataset, step_data
     from segue.deploy.adopt import adopt
+    from segue.deploy.examine import examine
     from segue.deploy.extend import extend
     from segue.deploy.load import load
     from segue.deploy.model import Model
@@ -52,12 +54,15 @@ __all__ = [
     "UserError",
     "__version__",
     "adopt",
+    "examine",
     "extend",
     "load",
     "make_scenario",
+    "open_dataset",
     "read_run",
     "resolve",
     "run",
+    "step_data",
 ]
 
 _HOMES = {
@@ -74,12 +79,15 @@ _HOMES = {
     "Step": "segue.core.scenario",
     "UserError": "segue.core.errors",
     "adopt": "segue.deploy.adopt",
+    "examine": "segue.deploy.examine",
     "extend": "segue.deploy.extend",
     "load": "segue.deploy.load",
     "make_scenario": "segue.core.scenario",
+    "open_dataset": "segue.data.steps",
     "read_run": "segue.core.records",
     "resolve": "segue.engine.recipe",
     "run": "segue.engine.run",
+    "step_data": "segue.data.steps",
 }
 
 

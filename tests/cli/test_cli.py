@@ -32,6 +32,7 @@ VERBS = (
     "demo",
     "ablate",
     "compare",
+    "reproduce",
     "tune",
     "list",
     "data",
@@ -91,6 +92,8 @@ def test_no_words_show_the_stories_with_commands_that_exist():
         for command in commands:
             assert command in text and command.split()[1] in verbs and len(command) <= 78
     assert code == 0 and "segue --help" in text and "Usage" not in text
+    (train,) = [line for line in text.splitlines() if "segue train caf --on folder" in line]
+    assert "model.pretrained=" in train, "without it the run is refused"
 
 
 def test_version():

@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from segue import cli
 from segue.core import plugins
+from segue.core.records import read_run
 from segue.testing import CHECKS
 
 TINY = ("--on", "scenes", "--split", "2-1", *SHORT)
@@ -193,8 +194,12 @@ def test_train_is_quiet_if_told_so(segue, tmp_path):
     out = tmp_path / "run"
     code, text, err = segue("train", "finetune", *TINY, "--out", out, "--quiet")
     assert (code, err) == (0, "") and "finetune" in text and text.endswith(f"Run folder: {out}\n")
-    code, _, err = segue("train", "finetune", *TINY, "--out", out, "--overwrite")
+    assert "IoU at the end" not in text
+    code, text, err = segue("train", "finetune", *TINY, "--out", out, "--overwrite")
     assert code == 0 and err.splitlines()[-1].startswith(f"Next: segue report {out}")
+    (line,) = [line for line in text.splitlines() if line.startswith("IoU at the end: ")]
+    told = [part.rsplit(maxsplit=1)[0] for part in line.split(": ")[1].split(", ")]
+    assert told == list(read_run(out).steps[-1].classes)
 
 
 def test_scores_as_json(segue, trained):

@@ -135,3 +135,13 @@ def test_scores_that_need_joint_or_a_second_step_are_nan_without():
 def test_ratio_to_nothing_is_nan():
     scores = metrics.run_scores([confusion_of(0), confusion_of(5, 5)], num_first=1, joint=confusion_of(5, 0))
     assert math.isnan(scores.stability) and math.isnan(scores.plasticity)
+
+
+def test_group_means_are_those_of_the_classes_of_each_step():
+    assert metrics.group_means(RUN[2], [2, 1, 1]) == pytest.approx([0.4, 0.4, 0.6])
+    assert metrics.group_means(confusion_of(8, None, 2), [2, 1]) == pytest.approx([0.8, 0.2])
+
+
+def test_classes_that_a_step_has_not_learned_have_no_group_mean():
+    first, second, third = metrics.group_means(RUN[0], [2, 1, 1])
+    assert first == pytest.approx(0.7) and math.isnan(second) and math.isnan(third)

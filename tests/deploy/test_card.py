@@ -46,6 +46,12 @@ def test_it_tells_steps_counts_method_and_use():
         assert line in card
 
 
+def test_its_example_does_not_write_over_the_model_itself():
+    for name in ("grown", "model"):
+        (line,) = [each for each in model_card(name, HEADER, HISTORY).splitlines() if "segue.extend" in each]
+        assert f'"{name}"' not in line
+
+
 def test_the_verdict_stands_in_it():
     card = model_card("grown", HEADER, HISTORY, VERDICT)
     assert "| `cat` | 60.0 | 54.5 | -7.0 to -4.0 | 12 |" in card and "| `bird` (new) | - | 41.0 |" in card

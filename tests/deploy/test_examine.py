@@ -80,3 +80,20 @@ def test_the_page_begins_with_the_image_to_look_at(out: Path, blind: int | None)
     card = (out / "README.md").read_text()
     assert f"**{verdict.answer}**" in card and "`dog`" in card
     assert segue.load(out, "cpu").classes == NAMES, "the digest still holds"
+
+
+def test_images_that_a_check_passes_over_are_counted(tmp_path: Path):
+    for number in range(20):
+        write(tmp_path, f"i{number}", (1, 2), False, NAMES[:3])
+    old = Model(Shades(3), NAMES[:3])
+    listed = examine.labelled_images(tmp_path, old)
+    assert len(listed) == 20 and examine.passed_over(tmp_path, listed) == 0
+    for kind in ("images", "masks"):  # without sub-folders a share is held out
+        for file in (tmp_path / kind / "val").iterdir():
+            file.rename(tmp_path / kind / file.name)
+        (tmp_path / kind / "val").rmdir()
+    guessed = examine.labelled_images(tmp_path, old)
+    assert 0 < len(guessed) < 20 and examine.passed_over(tmp_path, guessed) == 20 - len(guessed)
+    (tmp_path / "val.txt").write_text("\n".join(f"i{number}" for number in range(20)))
+    everything = examine.labelled_images(tmp_path, old)
+    assert len(everything) == 20 and examine.passed_over(tmp_path, everything) == 0

@@ -58,3 +58,16 @@ def test_no_old_class_in_sight_is_no_proof_of_safety():
     empty = Counts(nothing.keys, *(np.zeros((IMAGES, 3), dtype=int) for _ in range(6)))
     found = judge(OLD, empty, {"bird": 50.0}, False, Limits())
     assert found.answer == "look here first" and found.mean is None and not found.old
+
+
+@pytest.mark.parametrize(("absent", "them"), [(1, " it"), (2, " them")])
+def test_what_is_said_of_classes_that_nobody_sees(absent: int, them: str):
+    seen = np.ones((IMAGES, 3), dtype=int)
+    seen[:, 3 - absent :] = 0
+    same = Counts(counts([0] * IMAGES).keys, *([seen] * 5), seen * 0)
+    (unlabelled,), (labelled,) = (
+        [line for line in judge(OLD, same, {}, known, Limits()).remarks if "nothing is known" in line]
+        for known in (False, True)
+    )
+    assert them in unlabelled and "old model" in unlabelled
+    assert labelled.endswith(them) and "old model" not in labelled

@@ -15,6 +15,7 @@ for method in plugins.names("method"):
 CASES["rcil-losses-alone"] = ("rcil", {"branches": "none"})
 CASES["star-adapt"] = ("star", {"adapt": True})
 CASES["caf-gaussians"] = ("caf", {"rehearsal": {"store": "gaussians"}})
+CASES["caf-guided"] = ("caf", {"labels": "selective", "kd_target": "guided"})
 CASES["caf-added-layer"] = ("caf", {"layer_since": 1})
 
 

@@ -31,8 +31,8 @@ CAF = [
     *("layer.pool=before", "layer.start=new", "layer.channel=excitation", "layer.spatial=contrast"),
     *("ad.maps=z+h", "ad.channel=true", "ad.spatial=true", "ad.form=product", "ad.detach=true"),
     *("ad.norm=teacher", "ad.target=fused", "ad.excitation=frozen"),
-    *("rehearsal.weight=0.0", "rehearsal.store=features", "rehearsal.per_class=8"),
-    "rehearsal.background=16",
+    *("rehearsal.weight=0.0", "rehearsal.store=features", "labels=unbiased", "rehearsal.per_class=8"),
+    *("rehearsal.background=16", "kd_target=unbiased"),
 ]
 CAF_1000 = [*CAF, "ad_weight=1000.0", "modality_dropout=0.0"]
 MEMORY = ["memory.size=20", "memory.share=0.5"]

@@ -23,7 +23,7 @@ from rich.console import Console
 import segue
 from segue.cli._stories import COMMANDS, print_stories
 from segue.core import plugins
-from segue.core.errors import UserError
+from segue.core.errors import UserError, shown
 from segue.core.launch import end_with_torchrun, this_launch
 
 STOPPED = 130
@@ -100,7 +100,7 @@ def options(
 
 
 def _complain(message: str, style: str = "") -> None:
-    Console(stderr=True).print(message, style=style, markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(shown(message), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _fail(error: Exception, code: int) -> NoReturn:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from segue.core.errors import shown
+
 if TYPE_CHECKING:
     from segue.core.config import RunConfig
     from segue.core.records import RunRecord
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def tell(message: str) -> None:
-    Console().print(message, markup=False, highlight=False, soft_wrap=True)
+    Console().print(shown(message), markup=False, highlight=False, soft_wrap=True)
 
 
 def tell_next(command: str, why: str = "", silent: bool = False) -> None:

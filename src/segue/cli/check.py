@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -60,6 +61,8 @@ def command(
     if failed:
         if not as_json:
             Console().print(f"{failed} of {len(results)} checks failed.", highlight=False)
+        again = shlex.join(["check", method, *(words or [])])
+        tell_next(again, "once it is mended", silent=quiet or as_json)
         raise typer.Exit(1)
     if not as_json:
         Console().print(f"All {len(results)} checks passed.", highlight=False)

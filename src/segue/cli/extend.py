@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from segue.core.verdict import Verdict
 
 STORY, PLACE = USE, 8
+PASSED_OVER = (
+    "{0} of {1} images in {2} give scores: those that a hash of their names holds out, as in training."
+    " If none of them has trained the model, list all in {2}/val.txt."
+)
 
 
 def command(
@@ -41,7 +45,10 @@ def command(
     method: Annotated[
         str | None,
         typer.Option(
-            "--method", metavar="METHOD", help="The model's own, or caf.", autocompletion=method_names
+            "--method",
+            metavar="METHOD",
+            help="By default the model's own, or else caf.",
+            autocompletion=method_names,
         ),
     ] = None,
     epochs: Annotated[
@@ -57,7 +64,7 @@ def command(
     ] = None,
     max_drop: Annotated[
         float | None,
-        typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes: 2."),
+        typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes (2)."),
     ] = None,
     resume: Annotated[bool, flag("--resume", help="Go on where the same command stopped.")] = False,
     overwrite: Annotated[bool, flag("--overwrite", help="Delete an earlier run of this extension.")] = False,
@@ -76,7 +83,7 @@ def command(
     """
     from segue.core.progress import Display
     from segue.core.verdict import limits_of
-    from segue.deploy.examine import VERDICT_PAGE, examine, labelled_images
+    from segue.deploy.examine import VERDICT_PAGE, examine, labelled_images, passed_over
     from segue.deploy.extend import extend, run_folder_of
     from segue.deploy.load import load
     from segue.deploy.new_data import data_folder
@@ -85,10 +92,12 @@ def command(
     limits, said = limits_of(words or [], max_drop)
     said += [] if epochs is None else [f"train.epochs_next={epochs}"]
     names = [name.strip() for name in new.split(",")] if new else []
+    display = Display(quiet=quiet or as_json)
     old = load(model, device)
     if check is not None:
-        labelled_images(check, old)  # said before training, not after
-    display = Display(quiet=quiet or as_json)
+        images = labelled_images(check, old)  # said before training, not after
+        if others := passed_over(check, images):
+            display.say(PASSED_OVER.format(len(images), len(images) + others, check))
     options = {"sure": yes, "keep": keep}
     grown = extend(
         model, data, out, names, method, said, None, resume, overwrite, device, display, **options,
@@ -98,12 +107,13 @@ def command(
     if as_json:
         print_json(dataclasses.asdict(verdict))
     else:
-        _tell_verdict(verdict, out, run_folder_of(out) / VERDICT_PAGE, quiet)
+        _tell_verdict(verdict, out, run_folder_of(out) / VERDICT_PAGE)
+    _tell_next(verdict, model, data, out, silent=quiet or as_json)
     if not verdict.safe:
         raise typer.Exit(1)
 
 
-def _tell_verdict(verdict: Verdict, out: Path, page: Path, quiet: bool) -> None:
+def _tell_verdict(verdict: Verdict, out: Path, page: Path) -> None:
     from segue.report.verdict import verdict_table
 
     Console().print(verdict_table(verdict))
@@ -112,4 +122,15 @@ def _tell_verdict(verdict: Verdict, out: Path, page: Path, quiet: bool) -> None:
         tell(f"  {line}")
     tell(f"Model: {out}. Run: {page.parent}")
     tell(f"Pictures of what changed: {page}")
-    tell_next(f"predict {quote(out)} photos/ --out predicted", "masks of new images", silent=quiet)
+
+
+def _tell_next(verdict: Verdict, model: str, data: str, out: Path, silent: bool) -> None:
+    """Use the model, look at what has changed, or try again with a few old images."""
+    use = f"predict {quote(out)} photos/ --out predicted"
+    if verdict.safe:
+        tell_next(use, "masks of new images", silent)
+    elif verdict.answer == "look here first":
+        tell_next(f"{use} --compare {quote(model)}", "old model, new model, difference", silent)
+    else:
+        again = f"extend {quote(model)} {quote(data)} --out {quote(out)} --overwrite --keep OLD-IMAGES"
+        tell_next(again, "with a few labelled images of old classes", silent)

@@ -16,7 +16,11 @@ from segue.cli.options import Json
 from segue.core import plugins
 
 STORY, PLACE = TRY, 2
-COSTS_CAPTION = "time, memory: relative to fine-tuning, 'python -m benchmarks methods' on scenes"
+COSTS_CAPTION = (
+    "time, memory: relative to fine-tuning, 'python -m benchmarks methods' on scenes\n"
+    "after the year: published mean IoU of VOC 15-1 overlapped; * without background,\n"
+    "+ on another network or in another mode"
+)
 OTHER_BACKBONES = {"name": "...", "about": "other timm models that give feature maps (NCHW)"}
 NEXT = {
     "methods": "train caf --on scenes --split 5-2",
@@ -42,6 +46,7 @@ def method_rows() -> Rows:
         method, cost = plugins.declared(name), costs.get(name)
         about = method.about
         row = {"name": name, "title": about.title, "paper": about.paper, "year": about.year}
+        row["published"] = about.published or None
         figures = (None, None) if cost is None else (cost.time, cost.memory)
         rows.append({**row, "keeps": keeps(method), "time": figures[0], "memory": figures[1]})
     return rows
@@ -83,7 +88,8 @@ def methods_table(rows: Rows) -> RenderableType:
         table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         figures = ("-" if row[name] is None else f"{row[name]:.2f}" for name in ("time", "memory"))
-        paper = Text.assemble(row["title"], (f"\n{row['paper']} {row['year']}", "dim"))
+        published = f": {row['published']}" if row["published"] else ""
+        paper = Text.assemble(row["title"], (f"\n{row['paper']} {row['year']}{published}", "dim"))
         table.add_row(row["name"], paper, row["keeps"], *figures)
     return Group(table, Text(COSTS_CAPTION, style="dim"))
 

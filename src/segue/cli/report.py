@@ -45,4 +45,4 @@ def command(
     written = write_report(runs, out)
     print_tables(runs)
     tell(f"Report: {written}")
-    tell_next(f"export {quote(folders[0])} model.safetensors", "the trained model as a file", silent=quiet)
+    tell_next(f"export {quote(folders[0])} model", "a folder to predict with and to extend", silent=quiet)

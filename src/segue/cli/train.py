@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from segue.core.records import RunRecord
 
 STORY, PLACE = USE, 4
+MOST_CLASSES = 11
+"""classes whose scores fit a line; those of more are in the report"""
 NOTHING = (
     "Every class is at 0. Train longer (train.epochs), start from a pretrained backbone"
     " (model.pretrained=true), or look at what the model sees ('segue data show')."
@@ -84,8 +86,20 @@ def command(
         print_tables([record])
         if not quiet and _learned_nothing(record):
             tell(NOTHING)
+        if not quiet and len(record.steps[-1].classes) <= MOST_CLASSES:
+            tell(_class_scores(record))
         tell(f"Run folder: {folder}")
         tell_next(f"report {quote(folder)}", "curves and pictures", silent=quiet)
+
+
+def _class_scores(record: RunRecord) -> str:
+    """IoU of every class at the end, in one line."""
+    from segue.core.metrics import iou
+    from segue.report.tables import format_number
+
+    last = record.steps[-1]
+    shown = zip(last.classes, iou(last.matrix), strict=True)
+    return "IoU at the end: " + ", ".join(f"{name} {format_number(100 * score, 1)}" for name, score in shown)
 
 
 def _learned_nothing(record: RunRecord) -> bool:

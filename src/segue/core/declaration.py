@@ -28,6 +28,9 @@ class About:
     title: str
     paper: str
     year: int
+    published: str = ""
+    """published mean IoU of VOC 15-1 overlapped, all classes; * without background, + on another network or
+    in another mode (docs/methods.md)"""
     keeps: str = ""
     """state that every run keeps between steps (teacher, importance, prototypes); optional memories are
     sections of `Config` and name themselves"""

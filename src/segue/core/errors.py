@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -17,6 +18,15 @@ class UserError(ValueError):
         ...     print(error)
         There is no model no-such-folder: name a model folder, a run folder or NAME.safetensors.
     """
+
+
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""marks that steer a terminal, or turn the direction of what follows; not tabs and ends of lines"""
+
+
+def shown(text: str) -> str:
+    """Text as a terminal may show it: names come from strangers' files, and may hold what steers one."""
+    return CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def suggest(word: str, choices: Iterable[str]) -> str:

@@ -60,6 +60,16 @@ def step_scores(confusion: np.ndarray, num_first: int) -> StepScores:
     )
 
 
+def group_means(confusion: np.ndarray, sizes: Sequence[int]) -> list[float]:
+    """Mean IoU of the classes that arrived at each step; NaN for steps whose classes the matrix lacks.
+
+    `sizes` are the numbers of classes of the steps, in their order.
+    """
+    per_class, ends = iou(confusion)[1:], np.cumsum(sizes)
+    groups = zip(ends - np.asarray(sizes), ends, strict=True)
+    return [mean(per_class[start:end]) if end <= len(per_class) else math.nan for start, end in groups]
+
+
 def harmonic_mean(a: float, b: float) -> float:
     if math.isnan(a) or math.isnan(b):
         return math.nan

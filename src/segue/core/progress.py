@@ -16,6 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from segue.core.errors import shown
+
 REFRESH_SECONDS = 0.2
 HEARTBEAT_SECONDS = 60.0
 
@@ -58,7 +60,7 @@ class Display:
 
     def answer(self, message: str) -> None:
         """Say what somebody waits for, such as the answer to Ctrl-C: also when quiet."""
-        self.console.print(message, highlight=False, soft_wrap=True, markup=False)
+        self.console.print(shown(message), highlight=False, soft_wrap=True, markup=False)
 
     def remark(self, message: str) -> None:
         """Say what holds for many runs alike: once."""

@@ -130,7 +130,9 @@ def weigh(
         found.append(("remark", "labelled images of old classes would say more: --check FOLDER"))
     if absent and old:
         names = ", ".join(absent[:MOST_NAMES]) + (", ..." if len(absent) > MOST_NAMES else "")
-        found.append(("remark", f"nothing is known of {names}: no image shows them"))
+        them = "it" if len(absent) == 1 else "them"
+        unseen = f"no image shows {them}" if labelled else f"the old model sees {them} on no image"
+        found.append(("remark", f"nothing is known of {names}: {unseen}"))
     reasons = {
         level: [text for each, text in found if each == level]
         for level in ("not safe", "look here first", "remark")

@@ -122,7 +122,8 @@ def _write_coco(folder: Path, out: Path, images: Iterator[Annotated], classes: S
     ]
     document = {"info": {}, "licenses": [], "images": listed, "annotations": annotations}
     with atomic_file(folder / COCO_FILE, out) as file:
-        file.write(json.dumps({**document, "categories": categories}, ensure_ascii=False).encode())
+        text = json.dumps({**document, "categories": categories}, ensure_ascii=False)
+        file.write(text.encode("utf-8", "backslashreplace"))  # a file's name may be no text
 
 
 def run_lengths(region: np.ndarray) -> list[int]:

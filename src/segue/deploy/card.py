@@ -52,11 +52,12 @@ def span(text: str) -> str:
 
 def _use(name: str) -> list[str]:
     place = name if PLAIN_NAME.fullmatch(name) else "model"
+    larger = "grown" if place != "grown" else "grown-again"  # a model folder is not written over
     return [
         *("```python", "import segue", ""),
         f'model = segue.load("{place}")',
-        'mask = model.predict("photo.jpg")',
-        'grown = segue.extend(model, "new-images", "grown")',
+        'prediction = model.predict("photo.jpg")  # ids, names, overlay(), save(path)',
+        f'grown = segue.extend(model, "new-images", "{larger}")',
         "```",
     ]
 

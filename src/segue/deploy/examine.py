@@ -32,16 +32,26 @@ HELD_OUT, ALL_PIXELS = "Held-out images of new classes", "where the models disag
 def examine(
     old: Model,
     grown: Model,
-    out: Path,
+    out: str | Path,
     data: str | Path,
-    check: str | Path | None,
-    limits: Limits,
-    display: Display,
+    check: str | Path | None = None,
+    limits: Limits | None = None,
+    display: Display | None = None,
 ) -> Verdict:
-    """Both models on labelled images of old classes, or, without any, on the held-out new images.
+    """Whether a grown model is safe to deploy: both models on labelled images of old classes (`check`).
 
-    The verdict goes into the run folder of the extension, and into the card of the grown model `out`.
+    Without any, they are compared on the held-out images of `data`, the folder that the model was extended
+    with. The verdict goes into the run folder of the extension, and into the card of the grown model `out`.
+
+    Examples:
+        >>> import segue
+        >>> old = segue.load("model")
+        >>> grown = segue.extend(old, "new-images", "examined", overrides=["train.epochs=1"])
+        >>> verdict = segue.examine(old, grown, "examined", "new-images")
+        >>> verdict.answer in ("safe to deploy", "look here first", "not safe"), list(verdict.new)
+        (True, ['bird'])
     """
+    out, limits, display = Path(out), limits or Limits(), display or Display()
     run_folder = run_folder_of(out)
     images = folder_images(data, "test") if check is None else labelled_images(check, old)
     changed = MostChanged(grown.classes, grown.colours)
@@ -92,6 +102,11 @@ def labelled_images(check: str | Path, model: Model) -> SegDataset:
     if not set(names) & set(model.classes):
         raise UserError(f"{check} has none of the model's classes: its classes.txt names {', '.join(names)}.")
     return images
+
+
+def passed_over(check: str | Path, checked: SegDataset) -> int:
+    """Images of a check folder that give no score, because a hash of their names says that they train."""
+    return len(folder_images(check, "train")) if checked.notes else 0
 
 
 def _new_scores(run_folder: Path, known: int) -> dict[str, float | None]:

@@ -86,8 +86,7 @@ def extend(
         kept = loaded.history.kept if loaded.history is not None and own else {}
         module = _own_module(loaded)
         learned = Learned(handed_over(loaded.network, own)[1], kept, source, module)
-        if not own or any(word.startswith(("method.", "model.")) for word in overrides):
-            check_fit(config, learned)
+        check_fit(config, learned)
         if before is not None:
             before(config)
         run(config, folder, resume, overwrite, device, display, learned=learned)

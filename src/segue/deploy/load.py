@@ -16,7 +16,7 @@ from segue.deploy.families import is_source
 from segue.deploy.history import History, StepImages, without_places
 from segue.deploy.model import Model
 from segue.deploy.model_file import load_model
-from segue.deploy.model_folder import is_model_folder, load_folder
+from segue.deploy.model_folder import check_not_half, is_model_folder, load_folder
 from segue.deploy.prepare import Preparation
 from segue.engine.learned import kept_state
 from segue.engine.restore import restore_step
@@ -58,6 +58,7 @@ def load(path: str | Path, device: str = "auto", code: str | None = None) -> Mod
             network = network.built_by(absolute(code))
         return Model(network, header.classes, header.images, stored.history, header.colours, header.closed)
     if path.is_dir():
+        check_not_half(path)
         return load_run(path, device=device, module=module)
     if not path.is_file():
         raise UserError(f"There is no model {path}: name a model folder, a run folder or NAME.safetensors.")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,7 @@ from segue.models.network import Network
 FORMAT, FIRST_FORMAT = "segue-model-2", "segue-model-1"
 WRONG_HEADER = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError)
 """errors of a header that does not fit the weights, or is none"""
+LONGEST_NAME = 1000
 Byte = Annotated[int, Field(ge=0, le=255)]
 
 
@@ -87,11 +90,23 @@ def described_network(
     """
     if header.colours and len(header.colours) != len(header.classes):
         raise ValueError(f"{len(header.colours)} colours for {len(header.classes)} channels")
+    check_names(header.classes)
     network = network_from_spec(header.network, len(header.classes), module)
     network.load_state_dict(tensors, strict=True)
     if broken := [name for name, values in tensors.items() if values.isnan().any()]:
         raise ValueError(f"{broken[0]} holds NaN")
     return network.eval()
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Names that tables can hold and terminals can show, one for each channel."""
+    for place, name in enumerate(names):
+        if any(unicodedata.category(mark) in ("Cc", "Cs") for mark in name):
+            raise ValueError(f"the name of channel {place} holds a control character: {name!a}")
+        if not name.strip() or len(name) > LONGEST_NAME:
+            raise ValueError(f"the name of channel {place} has {len(name)} letters")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"the class '{twice[0]}' stands twice")
 
 
 def wrong_header(path: str | Path, error: Exception) -> UserError:

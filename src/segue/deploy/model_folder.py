@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,16 +124,24 @@ def load_folder(folder: Path, module: nn.Module | None = None) -> Stored:
         section = validate(Section, found, "segue")
         network = described_network(section.header, load_tensors(weights), module)
         kept: dict[str, Tensor] = load_tensors(rest) if rest else {}
+        history = None
+        if section.steps is not None and section.recipe is not None:
+            _check_history(section.header.classes, section.steps, section.recipe)
+            history = History(section.steps, section.recipe, kept, section.images)
     except WRONG_HEADER as error:
         raise wrong_header(folder, error) from error
-    history = None
-    if section.steps is not None and section.recipe is not None:
-        history = History(section.steps, section.recipe, kept, section.images)
     return Stored(network, section.header, history, section.digest)
 
 
 def is_model_folder(path: Path) -> bool:
     return (path / CONFIG).is_file() and (path / WEIGHTS).is_file()
+
+
+def check_not_half(path: Path) -> None:
+    """Refuse a folder that holds pieces of a model alone, as a broken download or copy leaves them."""
+    missing = [name for name in (CONFIG, WEIGHTS) if not (path / name).is_file()]
+    if len(missing) == 1:
+        raise UserError(f"{path} is not a whole model folder: it has no file {missing[0]}. Copy it again.")
 
 
 def _config(header: Header, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,6 +180,16 @@ def _digest(config: Mapping[str, Any], preparation: Mapping[str, Any], *contents
     return f"blake2b:{digest.hexdigest()}"
 
 
+def _check_history(classes: Sequence[str], steps: Sequence[Sequence[str]], recipe: Mapping[str, Any]) -> None:
+    """Steps and recipe that an extension can go on with; their values are checked when it does."""
+    if [name for step in steps for name in step] != [*classes[1:]]:
+        raise ValueError("its steps do not bring its classes, in this order")
+    if wrong := [name for name, values in recipe.items() if not isinstance(values, dict)]:
+        raise ValueError(f"the section '{wrong[0]}' of its recipe is no table of settings")
+    if not isinstance(recipe.get("method", {}).get("name"), str):
+        raise ValueError("its recipe names no method")
+
+
 def _check_place(folder: Path) -> None:
     """Only what a model folder holds is ever replaced."""
     if folder.exists() and not folder.is_dir():
@@ -191,8 +209,9 @@ def _read(path: Path) -> bytes:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    content = _read(path)
     try:
-        document = json.loads(_read(path))
+        document = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: {error}.") from error
     if not isinstance(document, dict):

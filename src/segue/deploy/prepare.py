@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ImageLike = str | Path | Image.Image | np.ndarray
 MOST_PIXELS = 2**22
 """pixels of the largest input that a network gets: 2048 x 2048"""
+LONGEST_SIDE = 2**14
+"""length of its longer side: bringing an answer back to an image's size takes memory for both lengths"""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Preparation:
         if self.size is not None:
             shorter = min(height, width)
             height, width = (int(self.size * side / shorter) for side in (height, width))
-        factor = min(1.0, math.sqrt(MOST_PIXELS / (height * width)))
+        factor = min(1.0, math.sqrt(MOST_PIXELS / (height * width)), LONGEST_SIDE / max(height, width))
         return max(1, int(factor * height)), max(1, int(factor * width))
 
 

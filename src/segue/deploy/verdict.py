@@ -17,6 +17,7 @@ from segue.core.verdict import Limits, MeanChange, OldClass, Verdict, weigh
 from segue.data.datasets.base import SegDataset
 from segue.deploy.changes import MostChanged
 from segue.deploy.model import Model
+from segue.deploy.taken_for import taken_for_new
 
 RESAMPLES = 1000
 
@@ -48,7 +49,8 @@ def count(
 ) -> Counts:
     """Both models on every image; without labels of old classes the old model's answer is the truth.
 
-    Pixels of new classes, of void and of classes that neither model knows do not count.
+    Pixels of new classes, of void and of classes that neither model knows do not count. Without labels of old
+    classes neither does what a drawn new object may have been taken for.
     """
     known, keys, rows = len(old.classes), [], []
     table = channel_table(images.classes, grown.classes)
@@ -59,6 +61,9 @@ def count(
         truth = table[sample.mask]
         before, after = old.predict(sample.image).ids, grown.predict(sample.image).ids
         counted = truth < known
+        if not labelled:
+            drawn, void = (truth >= known) & (truth != IGNORE), truth == IGNORE
+            counted &= ~taken_for_new(before, drawn, void)
         if changed is not None:
             changed.see(sample.key, sample.image, before, after, counted)
         if not labelled:

@@ -30,6 +30,9 @@ from segue.core.scenario import canonical_split
 from segue.data.datasets.base import SegDataset
 from segue.engine.preset import KEY, PresetRequest, names_network
 
+OF_ROW = "method.name"
+"""key by which a section of `methods` is a row of its own: another form of the method that it names"""
+
 
 def resolve(
     method: str | None = None,
@@ -59,6 +62,8 @@ def resolve(
     given, changes = _given(words), parse_overrides(overrides)
     name = _section(merge(given, changes), "method").get("name")
     stored = for_method(name, file) if file is not None else {}
+    if file is not None and method in (rows := named_rows(file)):
+        given = merge(given, {"method": {"name": rows[method]}})
     return complete(*with_preset(_changed(merge(stored, given), changes), stored, device, say))
 
 
@@ -89,6 +94,14 @@ def for_method(name: str | None, file: str | Path) -> dict[str, Any]:
     return merge(stored, _own_values(methods, name or _section(stored, "method").get("name"), file))
 
 
+def named_rows(file: str | Path) -> dict[str, str]:
+    """Rows that a recipe's section `methods` names beside the methods themselves, and the method of each:
+    {caf-official: {method.name: caf, method.params.variant: official}}."""
+    methods = read_yaml(file).get("methods")
+    _own_values(methods, None, file)  # a wrong section is said here
+    return {str(name): values[OF_ROW] for name, values in (methods or {}).items() if OF_ROW in values}
+
+
 def _own_values(methods: Any, name: str | None, file: str | Path | None) -> dict[str, Any]:
     """What the section `methods` of a recipe file says of one method: {method: {dotted key: value}}."""
     if methods is None:
@@ -96,8 +109,11 @@ def _own_values(methods: Any, name: str | None, file: str | Path | None) -> dict
     if not isinstance(methods, Mapping) or not all(isinstance(each, Mapping) for each in methods.values()):
         raise UserError(f"{file}: 'methods' should hold a section for each method: {{mib: {{key: value}}}}.")
     known = plugins.names("method")
-    if unknown := [each for each in methods if each not in known]:
-        raise UserError(f"{file}: there is no method '{unknown[0]}'.{suggest(str(unknown[0]), known)}")
+    for each, own in methods.items():
+        if each in known and OF_ROW in own:
+            raise UserError(f"{file}: '{each}' is a method: give the row another name, or drop {OF_ROW}.")
+        if (wanted := own.get(OF_ROW, each)) not in known:
+            raise UserError(f"{file}: there is no method '{wanted}'.{suggest(str(wanted), known)}")
     values: dict[str, Any] = {}
     for key, value in methods.get(str(name), {}).items():
         values = merge(values, nest(str(key), value))

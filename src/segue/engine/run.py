@@ -20,6 +20,7 @@ from segue.core.progress import Display
 from segue.core.records import RunRecord, read_record, read_run
 from segue.core.scenario import Step
 from segue.engine.build import build_method
+from segue.engine.cautions import cautions
 from segue.engine.checkpoint import CheckpointStore, ResumePoint, load_strictly
 from segue.engine.data import Data, build_data
 from segue.engine.folder import (
@@ -95,6 +96,9 @@ def run(
                 return read_run(folder) if group.first else None
             data, method = _build(config, site, point, start, learned)
             manifest = _same_manifest(data, group)
+            if point.at_start:
+                for remark in cautions(config, len(data.train_set), data.train_set.published):
+                    display.say(remark)
             if start is not None:
                 point = _from_start(start, config, manifest, site, point)
             if config.scenario.learned and learned is None and point.at_start:

@@ -48,7 +48,7 @@ class Config:
 
 class ACIL(Method):
     Config = Config
-    about = About("Closed-form classifier", "arXiv 2412.10834", 2024, keeps="sums")
+    about = About("Closed-form classifier", "arXiv 2412.10834", 2024, published="70.0+", keeps="sums")
     start = staticmethod(plain_start)
     needs = frozenset({"h", "classifier"})
 

@@ -43,7 +43,7 @@ class Config:
 
 class DKD(Method):
     Config = Config
-    about = About("Decomposed distillation", "Baek et al., NeurIPS", 2022, keeps="teacher")
+    about = About("Decomposed distillation", "Baek et al., NeurIPS", 2022, published="69.7", keeps="teacher")
     benchmark_values = (
         BenchmarkValues(
             "voc",

@@ -26,7 +26,9 @@ class Config:
 
 class EWC(PenalisedMethod):
     Config = Config
-    about = About("Elastic weight consolidation", "Kirkpatrick et al., PNAS", 2017, keeps="importance")
+    about = About(
+        "Elastic weight consolidation", "Kirkpatrick et al., PNAS", 2017, published="1.3*", keeps="importance"
+    )
     benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"weight": 50.0}}}),)
 
     def make_importance(self) -> Fisher:

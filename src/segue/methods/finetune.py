@@ -19,7 +19,7 @@ class Config:
 
 class FineTune(Method):
     Config = Config
-    about = About("Fine-tuning", "lower bound", 2020)
+    about = About("Fine-tuning", "lower bound", 2020, published="0.6*")
     start = staticmethod(plain_start)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:

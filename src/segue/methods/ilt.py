@@ -28,7 +28,13 @@ class Config:
 
 class ILT(Method):
     Config = Config
-    about = About("Incremental Learning Techniques", "Michieli, Zanuttigh, ICCVW", 2019, keeps="teacher")
+    about = About(
+        "Incremental Learning Techniques",
+        "Michieli, Zanuttigh, ICCVW",
+        2019,
+        published="5.7*",
+        keeps="teacher",
+    )
     start = staticmethod(plain_start)
     benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"feature_weight": 1.0}}}),)
     uses_teacher = True

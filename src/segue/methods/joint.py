@@ -19,7 +19,7 @@ class Config:
 
 class Joint(Method):
     Config = Config
-    about = About("Joint training", "upper bound", 2020, keeps="all images")
+    about = About("Joint training", "upper bound", 2020, published="77.4*", keeps="all images")
     start = staticmethod(plain_start)
     offline = True
 

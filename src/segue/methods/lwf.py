@@ -25,7 +25,9 @@ class Config:
 
 class LwF(Method):
     Config = Config
-    about = About("Learning without Forgetting", "Li and Hoiem, ECCV", 2016, keeps="teacher")
+    about = About(
+        "Learning without Forgetting", "Li and Hoiem, ECCV", 2016, published="1.8*", keeps="teacher"
+    )
     start = staticmethod(plain_start)
     uses_teacher = True
 

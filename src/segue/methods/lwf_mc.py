@@ -25,7 +25,7 @@ class Config:
 
 class LwFMC(Method):
     Config = Config
-    about = About("LwF multi-class", "Rebuffi et al., CVPR", 2017, keeps="teacher")
+    about = About("LwF multi-class", "Rebuffi et al., CVPR", 2017, published="6.9*", keeps="teacher")
     uses_teacher = True
 
     @classmethod

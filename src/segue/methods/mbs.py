@@ -48,7 +48,9 @@ class Config:
 
 class MBS(Method):
     Config = Config
-    about = About("Mitigating background shift", "Park et al., ECCV", 2024, keeps="teacher")
+    about = About(
+        "Mitigating background shift", "Park et al., ECCV", 2024, published="79.0+", keeps="teacher"
+    )
     start = staticmethod(plain_start)
     benchmark_values = (
         BenchmarkValues(

@@ -26,7 +26,9 @@ class Config:
 
 class MiB(Method):
     Config = Config
-    about = About("Modeling the Background", "Cermelli et al., CVPR", 2020, keeps="teacher")
+    about = About(
+        "Modeling the Background", "Cermelli et al., CVPR", 2020, published="29.7*", keeps="teacher"
+    )
     start = staticmethod(plain_start)
     benchmark_values = (
         BenchmarkValues("voc", "15-1", {"method": {"params": {"kd_weight": 100.0}}}),

@@ -21,7 +21,7 @@ class Config:
 
 class PI(PenalisedMethod):
     Config = Config
-    about = About("Path integral", "Zenke et al., ICML", 2017, keeps="importance")
+    about = About("Path integral", "Zenke et al., ICML", 2017, published="0.4*", keeps="importance")
     benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"weight": 5.0}}}),)
 
     def make_importance(self) -> PathIntegral:

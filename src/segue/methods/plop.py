@@ -40,7 +40,7 @@ class Config:
 
 class PLOP(Method):
     Config = Config
-    about = About("PLOP", "Douillard et al., CVPR", 2021, keeps="teacher")
+    about = About("PLOP", "Douillard et al., CVPR", 2021, published="54.6", keeps="teacher")
     start = staticmethod(plain_start)
     benchmark_values = (
         BenchmarkValues(

@@ -47,7 +47,9 @@ class Config:
 
 class RCIL(Method):
     Config = Config
-    about = About("Representation compensation", "Zhang et al., CVPR", 2022, keeps="teacher")
+    about = About(
+        "Representation compensation", "Zhang et al., CVPR", 2022, published="59.4", keeps="teacher"
+    )
     benchmark_values = (
         BenchmarkValues("voc", None, {"optim": {"lr_first": 0.02}}),
         BenchmarkValues(

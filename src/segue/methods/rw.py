@@ -28,7 +28,7 @@ class Config:
 
 class RW(PenalisedMethod):
     Config = Config
-    about = About("Riemannian walk", "Chaudhry et al., ECCV", 2018, keeps="importance")
+    about = About("Riemannian walk", "Chaudhry et al., ECCV", 2018, published="1.3*", keeps="importance")
     benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"weight": 10.0}}}),)
 
     def make_importance(self) -> RiemannianWalk:

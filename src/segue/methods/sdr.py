@@ -43,7 +43,11 @@ class Config:
 class SDR(Method):
     Config = Config
     about = About(
-        "Sparse, disentangled features", "Michieli, Zanuttigh, CVPR", 2021, keeps="teacher, prototypes"
+        "Sparse, disentangled features",
+        "Michieli, Zanuttigh, CVPR",
+        2021,
+        published="39.5",
+        keeps="teacher, prototypes",
     )
     benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"kd_weight": 10.0}}}),)
     uses_teacher = True

@@ -42,7 +42,7 @@ class Config:
 
 class SSUL(Method):
     Config = Config
-    about = About("SSUL", "Cha et al., NeurIPS", 2021)
+    about = About("SSUL", "Cha et al., NeurIPS", 2021, published="67.6")
     benchmark_values = (
         BenchmarkValues(
             "voc",

@@ -63,7 +63,9 @@ class Config:
 
 class STAR(Method):
     Config = Config
-    about = About("Prototype replay", "Chen et al., NeurIPS", 2023, keeps="teacher, features")
+    about = About(
+        "Prototype replay", "Chen et al., NeurIPS", 2023, published="72.9", keeps="teacher, features"
+    )
     benchmark_values = (
         BenchmarkValues(
             "voc",

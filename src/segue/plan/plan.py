@@ -14,7 +14,7 @@ from segue.core.declaration import replay_memory
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.progress import Display
-from segue.core.scenario import Scenario, Step
+from segue.core.scenario import Scenario, Step, canonical_split
 from segue.data.batches import MixedOrder, ShuffledOrder
 from segue.data.datasets.base import SegDataset
 from segue.engine.build import build_scenario, index_classes, open_set
@@ -123,6 +123,8 @@ def count_images(config: RunConfig, images: int | None, display: Display) -> Cou
         scenario, listed = build_scenario(config, kind)
         if images is None and listed is not None:
             return Counts(scenario, tuple(map(len, listed)), "as the manifest lists them")
+    if images is None and (known := published_images(config, kind, scenario)) is not None:
+        return Counts(scenario, known, f"{name} as published, not found here; those of this split")
     number, source = (images, "as --images says") if images is not None else (kind.published, "")
     if number is None:
         raise UserError(f"How many images has {name}? Add data.root=FOLDER, or --images N.")
@@ -130,3 +132,16 @@ def count_images(config: RunConfig, images: int | None, display: Display) -> Cou
     shares = [len(step.new) / sum(len(each.new) for each in scenario) for step in scenario]
     divided = tuple(round(number * share) for share in shares)
     return Counts(scenario, divided, f"{number:,} {source}; divided among the steps by their new classes")
+
+
+def published_images(config: RunConfig, kind: type[SegDataset], scenario: Scenario) -> tuple[int, ...] | None:
+    """Training images of each step of a split whose lists were published; None: it is another split."""
+    wanted = config.scenario
+    if wanted.hold_out or not isinstance(wanted.split, str):
+        return None
+    if scenario.offline and wanted.order in (None, *kind.orders):
+        return None if kind.published is None else (kind.published,)
+    if wanted.order not in (None, *kind.orders):
+        return None
+    order = f" {wanted.order}" if wanted.order not in (None, "a") else ""
+    return kind.published_steps.get(f"{canonical_split(wanted.split)} {wanted.mode}{order}")

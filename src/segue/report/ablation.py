@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from rich.table import Table
 
 from segue.core.ablation import AblationTable
 from segue.core.metrics import step_scores
 from segue.core.records import RunRecord
+from segue.report.agreement import order_text
 from segue.report.comparison import Stat, stat
 from segue.report.markdown import sheet_markdown
 from segue.report.tables import Sheet, sheet_table
@@ -92,27 +92,14 @@ def ablation_sheet(ablation: Ablation) -> Sheet:
 
 def _agreement(ablation: Ablation) -> str:
     """Which pairs of rows stand the other way round here, by more than their spread."""
-    agree, against, total = 0, [], 0
-    indices = range(len(ablation.table.rows))
-    ours, paper = ([score(index)[2] for index in indices] for score in (ablation.ours, ablation.paper))
-    for low, high in combinations(indices, 2):
-        theirs = paper[high].mean - paper[low].mean
-        if math.isnan(theirs) or theirs == 0:
-            continue
-        a, b = (low, high) if theirs > 0 else (high, low)  # the paper has b above a
-        worse, better = ours[a], ours[b]
-        if math.isnan(worse.mean + better.mean):
-            continue
-        total += 1
-        spread = sum(0.0 if math.isnan(s.std) else s.std for s in (worse, better))
-        agree += better.mean - worse.mean > spread
-        if worse.mean - better.mean > spread:
-            against.append(f"{ablation.table.rows[a].name} above {ablation.table.rows[b].name}")
-    text = (
-        f"Of {total} pairs of rows, {agree} stand in the paper's order of 'all' here, {len(against)} the"
-        f" other way round, {total - agree - len(against)} are closer than their standard deviations."
+    names = [row.name for row in ablation.table.rows]
+    ours, paper = (
+        [score(index)[2] for index in range(len(names))] for score in (ablation.ours, ablation.paper)
     )
-    return text + (f" Other way round: {'; '.join(against)}." if against else "")
+    return order_text(
+        {name: each.mean for name, each in zip(names, paper, strict=True)},
+        dict(zip(names, ours, strict=True)),
+    )
 
 
 def _strategies(ablations: Sequence[Ablation]) -> list[str]:

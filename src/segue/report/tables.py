@@ -20,6 +20,9 @@ from segue.report.comparison import Comparison, Entry, Stat, compare
 MAX_STEPS = 4
 """most steps that a table shows in full; of more it shows the first, the last and the average"""
 
+LEAST_WIDTH = 60
+"""columns of a table in the terminal"""
+
 MEANS = {"old": lambda s: s.old, "new": lambda s: s.new, "all": lambda s: s.all}
 
 FINALS: dict[tuple[str, str], Callable[[RunScores], float]] = {
@@ -154,6 +157,7 @@ def sheet_table(sheet: Sheet, first: str = "method", beside: bool = False) -> Ta
         collapse_padding=True,
         pad_edge=False,
         show_edge=False,
+        min_width=LEAST_WIDTH,  # a caption in a narrow table is a column of single words
     )
     table.add_column(Text(f"\n{first}"), overflow="fold", min_width=6)
     previous = ""

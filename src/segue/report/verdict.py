@@ -112,7 +112,8 @@ def _measure(verdict: Verdict) -> str:
 
 def _cells(one: OldClass) -> tuple[str, ...]:
     interval = f"{one.low:+.1f}..{one.high:+.1f}"
-    scores = (f"{one.before:.1f}", f"{one.after:.1f}", f"{one.change:+.1f}", interval)
+    change = round(one.change, 1) + 0.0  # + 0.0 turns -0.0 into 0.0
+    scores = (f"{one.before:.1f}", f"{one.after:.1f}", f"{change:+.1f}", interval)
     return *scores, f"{one.lost:.1f}", str(one.images)
 
 

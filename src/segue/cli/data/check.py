@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from segue.cli._tell import print_json, tell, tell_next, train_command
+from segue.cli._tell import as_typed, print_json, tell, tell_next, train_command
 from segue.cli.data._recipe import data_recipe
 from segue.cli.options import (
     Device,
@@ -71,6 +71,9 @@ def command(
     else:
         _print(found, [*notes, *written, *_advice(found, skip_bad)], quiet)
     if not ready:
+        typed = [*([str(source)] if source else []), *with_manifest(said, manifest)]
+        again = f"data {as_typed('check', on, split, mode, typed)}"
+        tell_next(again, "once it is mended", silent=quiet or as_json)
         raise typer.Exit(1)
     skip = [f"data.skip={skip_bad}"] if skip_bad and found.bad else []
     tell_next(train_command(config, source, [*said, *skip]), silent=quiet or as_json)

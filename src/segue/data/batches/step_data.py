@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,11 @@ from segue.data.transforms import apply
 
 
 class StepData(Dataset):
-    """Some images of a data set, relabelled and transformed; an item is asked for as (position, seed)."""
+    """Some images of a data set, relabelled and transformed.
+
+    An item is asked for as (position, seed), or by its position alone: then its crop is drawn from torch's
+    generator, as a DataLoader has it.
+    """
 
     def __init__(
         self,
@@ -36,9 +40,9 @@ class StepData(Dataset):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, item: tuple[int, int]) -> tuple[Any, ...]:
+    def __getitem__(self, item: int | tuple[int, int]) -> tuple[Any, ...]:
         """Image, labels and key; then what is salient, if there are maps."""
-        position, seed = item
+        position, seed = item if isinstance(item, tuple) else (item, None)
         sample = self.dataset.read(int(self.indices[position]))
         if sample.image.shape[:2] != sample.mask.shape:
             raise UserError(f"{sample.key}: image is {sample.image.shape[:2]}, mask is {sample.mask.shape}.")
@@ -46,7 +50,7 @@ class StepData(Dataset):
         maps = [relabel(table, sample.mask)]
         if self.saliency is not None:
             maps.append(read_map(self.saliency, sample.key, sample.mask.shape))
-        with _seeded(seed):
+        with nullcontext() if seed is None else _seeded(seed):
             image, labels, *salient = apply(self.transform, sample.image, *maps)
         return image, labels, sample.key, *(mask.bool() for mask in salient)
 

@@ -76,6 +76,17 @@ class Ade20k(FileDataset):
         "train": {"epochs": 60, "batch_size": 24, "crop": 512, "scale": (0.5, 2.0)},
     }
     published = 20_210
+    published_steps: ClassVar = {
+        "100-50 divided": (13452, 6744),
+        "100-10 divided": (13452, 1130, 1200, 1366, 1550, 1498),
+        "50-50 divided": (8219, 6384, 5593),
+        "100-50 divided b": (10375, 9821),
+        "100-10 divided b": (10375, 1362, 1346, 2084, 2609, 2420),
+        "50-50 divided b": (6659, 7483, 6054),
+        "100-50 overlapped": (20192, 9390),
+        "100-10 overlapped": (20192, 1710, 2294, 2747, 4279, 2844),
+        "50-50 overlapped": (20177, 13186, 9390),
+    }
     classes = ClassTable(
         "ade20k",
         {class_id: name.strip() for class_id, name in enumerate(CLASSES, start=1)},

@@ -81,6 +81,8 @@ class SegDataset(ABC):
     """modes that would mislead on this data set, each with the reason that a user is told"""
     published: ClassVar[int | None] = None
     """training images of the published data set: what a plan counts with where the data is not at hand"""
+    published_steps: ClassVar[Mapping[str, tuple[int, ...]]] = {}
+    """training images of the steps of published splits, by split, mode and named order (15-5 disjoint)"""
     classes: ClassTable
     notes: tuple[str, ...] = ()
     """notes for `segue data check` on how the images were found"""

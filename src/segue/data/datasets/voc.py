@@ -57,6 +57,16 @@ class Voc(FileDataset):
         "train": {"epochs": 30, "batch_size": 24, "crop": 512, "scale": (0.5, 2.0)},
     }
     published = 10_582  # with SBD's extra masks
+    published_steps: ClassVar = {
+        "19-1 disjoint": (10034, 548),
+        "19-1 overlapped": (10410, 548),
+        "15-5 disjoint": (8437, 2145),
+        "15-5 overlapped": (9568, 2145),
+        "15-1 disjoint": (8437, 378, 299, 420, 500, 548),
+        "15-1 overlapped": (9568, 487, 299, 491, 500, 548),
+        "10-1 disjoint": (3706, 188, 868, 227, 201, 3247, 378, 299, 420, 500, 548),
+        "10-1 overlapped": (6139, 528, 1177, 444, 482, 3898, 487, 299, 491, 500, 548),
+    }
     classes = ClassTable("voc", dict(enumerate(CLASSES, start=1)), background=0, void=(255,), colours=COLOURS)
 
     def __init__(self, config: Config, split: DataSplit) -> None:

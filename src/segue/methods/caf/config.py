@@ -67,6 +67,10 @@ class Config:
     """lambda_D: weight of the distillation of outputs"""
     kd_norm: Literal["growth", "channels"] = "growth"
     """scale of L_D: the sum over old channels (eq. 9) times sqrt(seen / new classes), or their mean"""
+    labels: Literal["unbiased", "selective"] = added("unbiased")
+    """meaning of the label background: any old class as well, or what the teacher is sure of (MBS)"""
+    kd_target: Literal["unbiased", "guided"] = added("unbiased")
+    """meaning of the teacher's background: any new class as well, or the new class that is labelled (MBS)"""
     balanced: bool = False
     """weight gamma (eq. 12) for the background term of this distillation"""
     gamma: Literal["logit", "ratio", "literal"] = "ratio"

@@ -1,0 +1,65 @@
+"""What the missing runs of an experiment will cost, from the planner's figures, before anything is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from segue.core import plugins
+from segue.core.config import RunConfig
+from segue.core.costs import read_costs
+from segue.core.scenario import canonical_split
+from segue.plan.gpus import find_gpu
+from segue.studies.scale import Scale
+
+GPU, UTILISATION = "a100", 0.3
+"""the GPU that hours are given for, and the share of its peak that is reached: those of `segue plan`"""
+
+
+def price(missing: Mapping[Path, RunConfig], scale: Scale) -> str:
+    """Hours in words; a step 0 that several runs share is counted once."""
+    if not missing:
+        return "-"
+    if scale.flops is None:
+        hours = len(missing) * scale.minutes / 60
+        return f"{_hours(hours)} of a core"
+    speed, _ = find_gpu(GPU).peak("fp32")
+    flops = sum(image_passes(missing).values()) * scale.flops
+    return f"{_hours(flops / (UTILISATION * speed) / 3600)} of an {GPU.upper()}"
+
+
+def image_passes(missing: Mapping[Path, RunConfig]) -> dict[Path, float]:
+    """Images times epochs of each run, weighted by what its method costs beside fine-tuning."""
+    costs, passes, shared = read_costs().methods, dict[Path, float](), set[str]()
+    for place, recipe in missing.items():
+        images = _images(recipe)
+        ratio = costs[recipe.method.name].time if recipe.method.name in costs else 1.0
+        first = _first_step(place, recipe)
+        passes[place] = 0.0 if first in shared else images[0] * recipe.train.epochs_of(0)
+        shared.add(first)
+        later = (count * recipe.train.epochs_of(step) for step, count in enumerate(images) if step)
+        passes[place] += ratio * sum(later)
+    return passes
+
+
+def _images(recipe: RunConfig) -> tuple[int, ...]:
+    """Training images of each step by the published lists; Joint has all in one."""
+    kind, wanted = plugins.find("dataset", recipe.scenario.dataset), recipe.scenario
+    if plugins.declared(recipe.method.name).offline:
+        return (kind.published,)
+    order = f" {wanted.order}" if wanted.order not in (None, "a") else ""
+    return kind.published_steps[f"{canonical_split(str(wanted.split))} {wanted.mode}{order}"]
+
+
+def _first_step(place: Path, recipe: RunConfig) -> str:
+    """What decides step 0, as far as runs in one folder can differ in it."""
+    start = plugins.find("method", recipe.method.name).start(recipe.method.params)
+    recipe_of = json.dumps([asdict(recipe.optim), asdict(recipe.train)], default=str)
+    offline = plugins.declared(recipe.method.name).offline
+    return f"{place.parent} {recipe_of} {start} {place if offline else ''}"
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.0f} h" if hours >= 10 else f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"

@@ -1,0 +1,248 @@
+"""`segue reproduce`: which records fill which cells, what is left out, what is run, what is verified."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from segue import cli
+from segue.core.config import RunConfig, to_yaml
+from segue.core.errors import UserError
+from segue.core.paper import Expected
+from segue.core.records import StepRecord
+from segue.engine.recipe import named_rows, resolve
+from segue.report.paper_formats import latex, paper_csv, paper_latex, paper_markdown
+from segue.report.paper_table import FilledTable
+from segue.studies import reproduce as study
+from segue.studies.grid import Grid, make_grid
+from segue.studies.reproduce import collect, make_request, reproduce
+from segue.studies.scale import load_item
+
+STUDY = "segue.studies.reproduce"
+
+
+def store(place: Path, recipe: RunConfig, classes: int, sizes: Iterable[int], tenths: int) -> None:
+    """A finished run whose classes all have IoU tenths / 10."""
+    place.mkdir(parents=True)
+    (place / "recipe.yaml").write_text(to_yaml(recipe))
+    sizes, names = list(sizes), [f"class {index}" for index in range(classes)]
+    groups = tuple(tuple(names[sum(sizes[:k]) : sum(sizes[: k + 1])]) for k in range(len(sizes)))
+    offline = recipe.method.name == "joint"
+    for step in [0] if offline else range(len(sizes)):
+        seen = classes if offline else sum(sizes[: step + 1])
+        matrix = np.diag([100, *[tenths] * seen])
+        matrix[1:, 0] = 10 - tenths
+        fields = {"run": place.name, "method": recipe.method.name, "dataset": recipe.scenario.dataset}
+        fields |= {"classes": ("background", *names[:seen]), "groups": groups, "seed": recipe.train.seed}
+        rest = ("policy", "versions", "losses", "seconds", "images", "parameters")
+        StepRecord(
+            **fields, **{name: {} for name in rest}, step=step, offline=offline, recipe_hash="",
+            peak_memory=0,
+            confusion=tuple(map(tuple, matrix.tolist())),
+        ).write(place)  # fmt: skip
+
+
+def grid_of(item: str, out: Path, scale: str = "quick", words: Iterable[str] = ()) -> Grid:
+    request = make_request([item], scale, list(words), None, out)
+    return make_grid(item, load_item(item), request.scale, request.seeds, out)
+
+
+SIZES = {"5-4": (5, 4), "6-3": (6, 3), "8-1": (8, 1), "4-1": (4, 1, 1, 1, 1, 1), "3-3": (3, 3, 3)}
+
+
+def store_all(item: str, out: Path, tenths: Callable[[str], int] = lambda row: 5) -> None:
+    for wanted in {each.place: each for each in grid_of(item, out).wanted}.values():
+        store(wanted.place, wanted.recipe, 9, SIZES[str(wanted.recipe.scenario.split)], tenths(wanted.row))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{STUDY}.run_missing", lambda runs, *_: pytest.fail(f"to be run: {list(runs)}"))
+
+
+def made(item: str, out: Path, **given: object) -> FilledTable:
+    request = make_request([item], "quick", [], None, out)
+    (table,) = reproduce(request, from_records=True, console=Console(file=io.StringIO()), **given)
+    return table
+
+
+def test_records_fill_the_table_in_the_layout_of_the_paper(tmp_path: Path) -> None:
+    store_all("table4", tmp_path, lambda row: 6 if row == "Ours" else 4)
+    table = made("table4", tmp_path)
+    assert [row.name for row in table.rows] == ["Only Step 1", "Fine Tuning", "Ours"]
+    means = {row.name: [cell.ours.mean for cell in row.cells["VOC 15-5"]] for row in table.rows}
+    assert means["Ours"] == pytest.approx([60] * 3) and means["Fine Tuning"] == pytest.approx([40] * 3)
+    assert means["Only Step 1"][0] == pytest.approx(40) and np.isnan(means["Only Step 1"][1:]).all()
+    assert table.best() == {("Ours", block, place) for block in table.item.blocks for place in range(3)}
+    for ending in ("md", "tex", "csv"):
+        assert (tmp_path / "quick" / f"table4.{ending}").is_file()
+
+
+def test_formats_have_all_columns(tmp_path: Path) -> None:
+    store_all("table2", tmp_path)
+    table = made("table2", tmp_path)
+    columns = len(list(table.columns()))
+    assert columns == 14
+    rows = [
+        line for line in paper_latex(table).splitlines() if line.endswith(r"\\") and "multicolumn" not in line
+    ]
+    assert {line.replace(r"\&", "").count("&") for line in rows} == {columns + 1} and len(rows) == 11
+    assert {line.count("|") for line in paper_markdown(table).splitlines() if line[:1] == "|"} == {
+        columns + 3
+    }
+    lines = paper_csv(table).splitlines()
+    assert lines[0].count(",") == 1 + 4 * columns and "100-10 121-130 ours" in lines[0]
+    assert latex("50% of a_b & c") == r"50\% of a\_b \& c"
+
+
+def test_runs_of_another_protocol_are_named_and_left_out(tmp_path: Path) -> None:
+    store_all("table4", tmp_path)
+    wanted = next(each for each in grid_of("table4", tmp_path).wanted if each.row == "Ours")
+    shutil.rmtree(wanted.place)
+    other = dataclasses.replace(wanted.recipe, train=dataclasses.replace(wanted.recipe.train, epochs=99))
+    store(tmp_path / "else" / "caf", other, 9, (5, 4), 9)
+    table = made("table4", tmp_path)
+    ours = table.rows[2]
+    assert not ours.cells["VOC 15-5"][0].run and ours.cells["ADE 100-50"][0].run
+    assert any("train.epochs: 99 -> " in note and "1 run of another protocol" in note for note in table.notes)
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "recipe.yaml").write_text("method: 3\n")
+    assert any("broken is left out" in note for note in made("table4", tmp_path).notes)
+
+
+def test_joint_of_one_split_serves_all(tmp_path: Path) -> None:
+    wanted = [each for each in grid_of("table1", tmp_path).wanted if each.row == "Joint"]
+    assert len(wanted) == 6 and len({each.place for each in wanted}) == 1
+    store(wanted[0].place, wanted[0].recipe, 9, (8, 1), 7)
+    row = next(row for row in made("table1", tmp_path).rows if row.name == "Joint")
+    assert all(cell.ours.mean == pytest.approx(70) for cells in row.cells.values() for cell in cells)
+
+
+def test_class_orders_are_averaged_and_none_may_lack(tmp_path: Path) -> None:
+    grid = grid_of("table4", tmp_path, "paper", ["ade20k=data", "voc=data"])
+    both = [each for each in grid.wanted if (each.row, each.block) == ("Ours", "ADE 100-50")]
+    assert [each.order for each in both] == ["a", "b"] and both[1].recipe.scenario.order == "b"
+    store(both[0].place, both[0].recipe, 150, (100, 50), 4)
+    collect([grid], make_request(["table4"], "paper", [], None, tmp_path))
+    assert not grid.cells("Ours", "ADE 100-50")[0].run
+    store(both[1].place, both[1].recipe, 150, (100, 50), 8)
+    collect([grid], make_request(["table4"], "paper", [], None, tmp_path))
+    assert grid.cells("Ours", "ADE 100-50")[0].ours.mean == pytest.approx(60)
+
+
+def test_what_is_missing_is_run_and_what_is_done_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_all("table4", tmp_path)
+    lost = next(each.place for each in grid_of("table4", tmp_path).wanted if each.row == "Ours")
+    shutil.rmtree(lost)
+    asked: list[Path] = []
+    monkeypatch.setattr(f"{STUDY}.run_missing", lambda runs, *_: asked.extend(runs))
+    reproduce(make_request(["table4"], "quick", [], None, tmp_path), console=Console(file=io.StringIO()))
+    assert asked == [lost]
+
+
+@pytest.mark.parametrize(("expected", "code"), [(50.0, 0), (50.4, 0), (58.0, 1)])
+def test_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected: float, code: int) -> None:
+    store_all("table4", tmp_path)
+    item = load_item("table4")
+    values = Expected(0.5, {"Ours": {"VOC 15-5": (expected, None, None)}})
+    item = dataclasses.replace(item, expected={"quick": values})
+    monkeypatch.setattr(study, "load_item", lambda name: item)
+    words = ["reproduce", "table4", "--from-records", "--verify", "--out", str(tmp_path)]
+    result = CliRunner().invoke(cli.app, words)
+    assert result.exit_code == code, result.output
+    assert ("Ours: differs" in result.output) == bool(code)
+
+
+def test_a_row_without_its_records_is_not_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = Expected(0.5, {"Ours": {"VOC 15-5": (50.0, None, None)}})
+    item = dataclasses.replace(load_item("table4"), expected={"quick": values})
+    monkeypatch.setattr(study, "load_item", lambda name: item)
+    assert made("table4", tmp_path).broken() == ["Ours: not run"]
+
+
+@pytest.mark.parametrize(
+    ("items", "scale", "words", "text"),
+    [
+        (["tabel1"], "quick", [], "Did you mean 'table1'"),
+        (["table1"], "voc265", [], "Did you mean 'voc256'"),
+        (["table1"], "paper", ["vok=data"], "takes ade20k=FOLDER voc=FOLDER"),
+    ],
+)
+def test_bad_requests(tmp_path: Path, items: list[str], scale: str, words: list[str], text: str) -> None:
+    with pytest.raises(UserError, match=text):
+        make_request(items, scale, words, None, tmp_path)
+
+
+def test_out_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be written"):
+        make_request(["table1"], "quick", [], None, tmp_path / "file")
+
+
+def test_data_that_nobody_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Add voc=FOLDER"):
+        reproduce(make_request(["table1"], "paper", [], None, tmp_path), console=Console(file=io.StringIO()))
+
+
+def test_listing_tells_state_cost_and_needs(tmp_path: Path) -> None:
+    (row,) = study.list_items(make_request(["table1"], "paper", [], None, tmp_path))
+    assert row["done"] == 0 and row["runs"] == 79 and row["needs"] == "voc=FOLDER"
+    assert row["cost"].endswith("h of an A100") and 20 < float(row["cost"].split()[0]) < 100
+
+
+def test_rows_of_a_recipe_are_forms_of_one_method() -> None:
+    file = Path(__file__).parents[2] / "recipes" / "paper-voc.yaml"
+    assert named_rows(file) == {"caf-official": "caf", "caf-segue": "caf"}
+    variants = {name: resolve(name, "voc", "15-5", file=file).method for name in ("caf", *named_rows(file))}
+    assert [(each.name, each.params.variant) for each in variants.values()] == [
+        ("caf", "paper"), ("caf", "official"), ("caf", "segue"),
+    ]  # fmt: skip
+    weights = {
+        split: resolve("mib", "voc", split, file=file).method.params.kd_weight for split in ("15-5", "15-1")
+    }
+    assert weights == {"15-5": 10, "15-1": 100}
+
+
+@pytest.mark.parametrize(
+    ("section", "text"),
+    [
+        ("caf: {method.name: mib}", "is a method"),
+        ("mine: {method.name: cav}", "no method 'cav'"),
+        ("mine: {method.params.variant: paper}", "no method 'mine'"),
+    ],
+)
+def test_wrong_rows_of_a_recipe(tmp_path: Path, section: str, text: str) -> None:
+    (tmp_path / "r.yaml").write_text(f"methods:\n  {section}\n")
+    with pytest.raises(UserError, match=text):
+        named_rows(tmp_path / "r.yaml")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex (Debian: texlive-latex-base)")
+def test_latex_compiles(tmp_path: Path) -> None:
+    store_all("table1", tmp_path)
+    head = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}"
+    (tmp_path / "t.tex").write_text(head + paper_latex(made("table1", tmp_path)) + r"\end{document}")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.results
+def test_table_1_of_the_stored_results(tmp_path: Path) -> None:
+    request = make_request(["table1"], "voc256", [], None, tmp_path)
+    (table,) = reproduce(request, from_records=True, console=Console(file=io.StringIO()))
+    assert table.broken() == [] and all(row.blocks_run >= 2 for row in table.rows)
