@@ -13,7 +13,8 @@ import pytest
 from segue.core.metrics import RunScores, run_scores
 from segue.core.progress import Display
 from segue.engine.recipe import resolve
-from segue.studies.pool import Job, run_all
+from segue.studies.jobs import Job
+from segue.studies.pool import run_all
 
 pytestmark = pytest.mark.slow
 

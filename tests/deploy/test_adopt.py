@@ -16,6 +16,7 @@ import segue
 from segue.core.errors import UserError
 from segue.core.scenario import Step
 from segue.deploy.adopt import adopt_from
+from segue.deploy.normalisation import surer_normalisation
 from segue.models.adopted import trees
 from segue.models.adopted.sources import build_module
 
@@ -164,8 +165,10 @@ def test_hf_files_tell_names_and_normalisation(tmp_path: Path) -> None:
     (tmp_path / "own" / "preprocessor_config.json").write_text(
         json.dumps({**preparation, "do_reduce_labels": True})
     )
-    with pytest.raises(UserError, match="no channel of background"):
-        segue.load(f"hf:{tmp_path / 'own'}", device="cpu")
+    closed = segue.load(f"hf:{tmp_path / 'own'}", device="cpu")
+    assert closed.closed and closed.classes[:3] == ("no class", "cat", "background")
+    named = segue.load(f"hf:{tmp_path / 'own'}", device="cpu", background="dog")
+    assert named.classes[0] == "dog" and not named.closed
     (tmp_path / "own" / "preprocessor_config.json").unlink()
     with pytest.raises(UserError, match="how its images are normalised"):
         segue.load(f"hf:{tmp_path / 'own'}", device="cpu")
@@ -259,3 +262,29 @@ def test_a_module_of_ones_own_has_no_library(tmp_path: Path) -> None:
     assert isinstance(model.network.own_module(), OwnUNet)
     with pytest.raises(UserError, match="belongs to no family"):
         model.save_native(tmp_path / "own")
+
+
+class Contrast(torch.nn.Module):
+    """Sure of its answers where pixels lie far from 0, as grey ones do without mean and std."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.out = torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.Conv2d(4, 4, 1)
+        with torch.no_grad():
+            self.first.weight.zero_()[:, 0, 1, 1] = torch.tensor([1.0, 2.0, 3.0, 4.0])
+            self.first.bias.zero_()
+            self.out.weight.copy_(3 * torch.eye(4)[:, :, None, None])
+            self.out.bias.zero_()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.out(self.first(images))
+
+
+def test_a_normalisation_that_makes_the_network_unsure_is_noticed() -> None:
+    images = [picture.permute(1, 2, 0).numpy() for picture in pictures()]
+    unsure = segue.adopt(Contrast(), CLASSES, [127.0] * 3, [5e4] * 3, white=255).network
+    before = unsure.mean.clone()
+    remark = surer_normalisation(unsure, images, 32)
+    assert remark is not None and "adopt.mean=" in remark and torch.equal(unsure.mean, before)
+    sure = segue.adopt(Contrast(), CLASSES, [0.0] * 3, [1.0] * 3).network
+    assert surer_normalisation(sure, images, 32) is None

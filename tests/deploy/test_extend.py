@@ -23,7 +23,7 @@ def test_extending_is_the_step_of_the_scenario_bit_for_bit(everything: Path, tmp
     for step, (letter, name) in enumerate((("b", "bird"), ("c", "fish")), start=1):
         data = only(tmp_path / name, letter, name)
         models = (tmp_path / f"model-{number}" for number in (step - 1, step))
-        words = ["model.frozen_stages=0"]  # as in the scenario
+        words = ["model.frozen_stages=0", "train.balance=none"]  # as in the scenario
         segue.extend(next(models), data, next(models), overrides=words, display=QUIET, device="cpu")
         shutil.rmtree(data)
         ours, theirs = state(tmp_path / f"model-{step}-run", step), state(rehearsed, step)
@@ -151,3 +151,10 @@ def test_a_check_folder_without_known_classes_is_refused_before_training(command
     words = ("extend", model, data, "--out", tmp_path / "grown", "--check", only(tmp_path / "x", "c", "fish"))
     code, _, err = command_line(*words)
     assert code == 2 and "fish" in err and not (tmp_path / "grown-run").exists()
+
+
+@pytest.mark.parametrize(("words", "balance"), [((), "classes"), (("train.balance=none",), "none")])
+def test_new_classes_are_balanced_unless_a_word_says_otherwise(words: tuple[str, ...], balance: str):
+    from segue.deploy.extend import with_balance
+
+    assert with_balance([*words, "train.epochs=2"])[0] == f"train.balance={balance}"

@@ -194,6 +194,40 @@ def test_background_comes_first_wherever_it_was() -> None:
     assert torch.allclose(again, theirs, atol=1e-4)
 
 
+def test_without_a_background_the_channel_in_front_is_never_the_answer() -> None:
+    for name in ("own U-Net", "torchvision LRASPP"):
+        module, images = network(name), pictures()
+        model = segue.adopt(module, ["cat", "dog", "sky", "cow"], MEAN, STD)
+        ours = model.network
+        assert model.closed and ours.closed and model.classes == ("background", "cat", "dog", "sky", "cow")
+        ours.grow(Step(1, (5,), (1, 2, 3, 4)), balanced=True)
+        assert ours.classifier.sizes == (5, 1)
+        with torch.no_grad():
+            out = ours(images)
+            theirs = trees.logits_of(module(normalised(images)))
+            again = trees.logits_of(ours.own_module()(normalised(images)))
+        assert theirs is not None and again is not None and again.shape[1] == 5
+        logits = upsample(out.logits, theirs.shape[-2:])
+        assert (logits[:, 0] < -9e3).all() and torch.allclose(logits[:, 1:5], theirs, atol=1e-4)
+        assert torch.allclose(again[:, :4], theirs, atol=1e-4)
+        if name == "own U-Net":  # 1 x 1: places by themselves
+            h = out.features["h"][0].flatten(1).t()
+            places = ours.classifier.at_places(h).t().unflatten(1, out.logits.shape[-2:])
+            assert torch.allclose(places, out.logits[0], atol=1e-4)
+
+
+def test_contract_without_a_background() -> None:
+    check_network(segue.adopt(network("own U-Net"), ["cat", "dog", "sky", "cow"], MEAN, STD).network)
+
+
+def test_methods_that_need_a_background_say_so() -> None:
+    from segue.methods.lwf_mc import LwFMC
+
+    ours = segue.adopt(network("own U-Net"), ["cat", "dog", "sky", "cow"], MEAN, STD).network
+    with pytest.raises(UserError, match="needs a channel of background"):
+        LwFMC(LwFMC.Config(), ours)
+
+
 def test_blue_first_and_white_of_255() -> None:
     module, images = network("own U-Net"), pictures()
     mean, std = [100.0, 110.0, 120.0], [1.0, 2.0, 3.0]
@@ -244,7 +278,7 @@ class Masks(nn.Module):
         (OwnUNet, {"encoder": "out"}, ["'out' hands out no map"]),
         (OwnUNet, {"features": "first"}, ["'first' does not hand out the map that the classifier out sees"]),
         (OwnUNet, {"classes": ["background", "cat"]}, ["4 channels and 2 classes"]),
-        (OwnUNet, {"classes": ["a", "b", "c", "d"]}, ["called background", "background='a'"]),
+        (OwnUNet, {"classes": ["a", "unlabeled", "bg", "d"]}, ["unlabeled or bg", "background='unlabeled'"]),
         (OwnUNet, {"background": "catt"}, ["no class 'catt'", "Did you mean 'cat'?"]),
         (OwnUNet, {"classes": ["background", "a", "a", "b"]}, ["Two channels are called 'a'"]),
         (OwnUNet, {"mean": [120.0] * 3}, ["white=255"]),

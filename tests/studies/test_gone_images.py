@@ -56,7 +56,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[Path | None]:
     """Runs one after the other, without processes of their own; the runs that each starts from."""
     starts: list[Path | None] = []
 
-    def one_by_one(jobs, device, display, keep_going=False):
+    def one_by_one(jobs, device, display, keep_going=False, workers=None):
         for job in jobs:
             starts.append(job.start)
             run(job.config, job.folder, resume=job.resume, device="cpu", display=QUIET, start=job.start)

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_runs import assert_equal_runs, recipe
 
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.studies import pool as grid
-from segue.studies.pool import Job, run_all
+from segue.studies.jobs import Job, Workers
+from segue.studies.pool import run_all
 
 PATIENCE = 300.0
 
@@ -113,11 +115,64 @@ def test_a_second_ctrl_c_does_not_wait_for_the_iterations(tmp_path: Path) -> Non
         def kill(self) -> None:
             self.killed = True
 
-    pool = grid._Pool([], "cpu", Display(quiet=True), 2, 1, keep_going=False)
+    pool = grid.Pool([], "cpu", 1, 1, shows_bars=False)
     pool.running = {"a": Busy(), "b": Busy()}
     with pytest.raises(KeyboardInterrupt):
-        pool._stop()
+        pool.stop()
     assert all(process.killed for process in pool.running.values())
+
+
+SHOWS_GPUS = """import os
+from pathlib import Path
+from segue.methods.finetune import FineTune
+
+class ShowsGpus(FineTune):
+    def losses(self, batch):
+        with open(Path(__file__).parent / "seen.txt", "a") as file:
+            file.write(os.environ["CUDA_VISIBLE_DEVICES"] + " " + os.environ.get("WORLD_SIZE", "1") + chr(10))
+        return super().losses(batch)
+
+METHOD = ShowsGpus
+"""
+
+
+@pytest.fixture
+def three_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs by name; there are none, so that runs stay on the CPU."""
+    monkeypatch.setattr(grid, "available_gpus", lambda _: ["0", "2", "5"])
+
+
+def seen_gpus(folder: Path, runs: int, gpus_per_run: int) -> list[str]:
+    (folder / "shows.py").write_text(SHOWS_GPUS)
+    config = recipe(str(folder / "shows.py"), "train.epochs=1", "train.epochs_next=1")
+    jobs = [Job(config, folder / f"run{index}") for index in range(runs)]
+    run_all(jobs, "auto", Display(quiet=True), workers=Workers(gpus_per_run))
+    return (folder / "seen.txt").read_text().splitlines()
+
+
+def test_every_run_has_a_gpu_of_its_own(prepared_processes: None, three_gpus: None, tmp_path: Path) -> None:
+    assert set(seen_gpus(tmp_path, runs=3, gpus_per_run=1)) == {"0 1", "2 1", "5 1"}
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+@pytest.mark.slow
+def test_two_gpus_per_run_by_torchrun(prepared_processes: None, three_gpus: None, tmp_path: Path) -> None:
+    assert set(seen_gpus(tmp_path, runs=1, gpus_per_run=2)) == {"0,2 2"}, "the third GPU is too few"
+
+
+def test_more_gpus_per_run_than_there_are(three_gpus: None, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--gpus-per-run 4: 3 GPUs"):
+        run_all([Job(recipe("mib"), tmp_path)], "auto", Display(quiet=True), workers=Workers(4))
+
+
+def test_gpus_are_those_that_the_environment_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "pick_device", lambda name: torch.device("cuda" if name == "auto" else name))
+    monkeypatch.setattr(grid.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert grid.available_gpus("auto") == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-7")
+    assert grid.available_gpus("auto") == ["3", "GPU-7"]
+    assert grid.available_gpus("cuda:1") == grid.available_gpus("cpu") == []
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 always looks in the current folder")

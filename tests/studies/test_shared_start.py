@@ -18,7 +18,8 @@ from segue.engine.recipe import resolve
 from segue.engine.run import run
 from segue.studies import first_steps, missing
 from segue.studies import pool as grid
-from segue.studies.pool import Job, run_all
+from segue.studies.jobs import Job, _Work
+from segue.studies.pool import run_all
 
 QUIET = Display(quiet=True)
 
@@ -185,20 +186,20 @@ def test_if_it_fails_the_others_train_it_themselves(
     assert '"step": 0' in (tmp_path / "mib" / "log.jsonl").read_text()
 
 
-class Pool(grid._Pool):
-    """Without processes."""
+class Waiting(_Work):
+    """Without an executor."""
 
     def __init__(self, waiting: list[Job], running: list[Path]) -> None:
-        self.waiting, self.running = waiting, dict.fromkeys(map(str, running))
+        self.waiting, self.running = waiting, set(map(str, running))
 
 
 def test_who_must_wait(tmp_path: Path) -> None:
     config, donor = short("mib"), tmp_path / "donor"
     job, giver = Job(config, tmp_path / "a", start=donor), Job(config, donor)
-    assert Pool([job, giver], [])._must_wait(job) and Pool([job], [donor])._must_wait(job)
-    assert not Pool([job], [])._must_wait(job), "it has ended without a step 0"
+    assert Waiting([job, giver], [])._must_wait(job) and Waiting([job], [donor])._must_wait(job)
+    assert not Waiting([job], [])._must_wait(job), "it has ended without a step 0"
     itself = Job(config, donor, start=donor)
-    assert not Pool([itself], [])._must_wait(itself) and not Pool([giver], [])._must_wait(giver)
+    assert not Waiting([itself], [])._must_wait(itself) and not Waiting([giver], [])._must_wait(giver)
     CheckpointStore(donor).save_finished(0, {"method": {}})
-    assert not Pool([job], [donor])._must_wait(job), "it has it already"
-    assert grid._start(job) is None, "but no recipe: it is not to be trusted"
+    assert not Waiting([job], [donor])._must_wait(job), "it has it already"
+    assert job.sound_start is None, "but no recipe: it is not to be trusted"

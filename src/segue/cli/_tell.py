@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -64,6 +65,14 @@ def train_command(config: RunConfig, source: Path | None, words: Sequence[str]) 
 
 def quote(path: str | Path) -> str:
     return shlex.quote(str(path))
+
+
+def submit_instead(path: Path) -> None:
+    """Write the command that was typed as a Slurm job, and say how to hand it in."""
+    from segue.studies.submit import write_job
+
+    write_job(path, sys.argv[1:])
+    tell(f"Slurm job: {path}. Look at its first lines, then: sbatch {quote(path)}")
 
 
 def study_console(quiet: bool, as_json: bool) -> Console:

@@ -8,16 +8,19 @@ from typing import Annotated
 import typer
 
 from segue.cli._stories import STUDY
-from segue.cli._tell import print_json, sheet_document, study_console, tell_report
+from segue.cli._tell import print_json, sheet_document, study_console, submit_instead, tell_report
 from segue.cli.options import (
     ON,
+    Cluster,
     Device,
+    GpusPerRun,
     Json,
     ModeOption,
     Page,
     Quiet,
     Seeds,
     SplitOption,
+    Submit,
     out_option,
     recipe_and_words,
 )
@@ -41,6 +44,9 @@ def command(
     out: Annotated[Path, out_option("Folder for the runs.")] = Path("runs/ablations"),
     page: Page = None,
     device: Device = "auto",
+    gpus_per_run: GpusPerRun = 1,
+    cluster: Cluster = None,
+    submit: Submit = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -55,12 +61,17 @@ def command(
     """
     from segue.report.ablation import ablation_sheet
     from segue.studies.ablate import ablate
+    from segue.studies.jobs import Workers
 
+    if submit is not None:
+        submit_instead(submit)
+        return
     recipe, said = recipe_and_words(tables)
     words = [word for word in said if "=" in word]
     names = [word for word in said if "=" not in word]
+    workers = Workers(gpus_per_run, cluster)
     console = study_console(quiet, as_json)
-    done = ablate(names, on, split, mode, words, seeds, out, page, device, console, recipe, quiet)
+    done = ablate(names, on, split, mode, words, seeds, out, page, device, console, recipe, quiet, workers)
     if as_json:
         print_json([sheet_document(ablation_sheet(each)) for each in done])
     tell_report((run for each in done for runs in each.runs for run in runs), quiet or as_json)

@@ -8,16 +8,19 @@ from typing import Annotated
 import typer
 
 from segue.cli._stories import STUDY
-from segue.cli._tell import print_json, sheet_document, study_console, tell_report
+from segue.cli._tell import print_json, sheet_document, study_console, submit_instead, tell_report
 from segue.cli.options import (
     MODES,
     ON,
+    Cluster,
     Device,
+    GpusPerRun,
     Json,
     Page,
     Quiet,
     RecipeWords,
     Seeds,
+    Submit,
     out_option,
     recipe_and_words,
 )
@@ -45,6 +48,9 @@ def command(
     out: Annotated[Path, out_option("Folder for the runs.")] = Path("runs/compare"),
     page: Page = None,
     device: Device = "auto",
+    gpus_per_run: GpusPerRun = 1,
+    cluster: Cluster = None,
+    submit: Submit = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -60,12 +66,17 @@ def command(
     """
     from segue.report.methods import methods_sheet
     from segue.studies.compare import compare_methods
+    from segue.studies.jobs import Workers
 
     names = [name.strip() for name in methods.split(",")]
+    if submit is not None:
+        submit_instead(submit)
+        return
     recipe, said = recipe_and_words(words)
+    workers = Workers(gpus_per_run, cluster)
     console = study_console(quiet, as_json)
     tables = compare_methods(
-        names, on, split or [], mode or [], said, recipe, seeds, out, page, device, console, quiet
+        names, on, split or [], mode or [], said, recipe, seeds, out, page, device, console, quiet, workers
     )
     if as_json:
         print_json([sheet_document(methods_sheet(table)) for table in tables])

@@ -18,7 +18,7 @@ STORY, PLACE = USE, 7
 
 def command(
     source: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="Run folder, model folder or model file (.safetensors).")
+        str, typer.Argument(metavar="MODEL", help="Run folder, model folder, model file, or hf:FOLDER.")
     ],
     out: Annotated[
         Path,
@@ -28,6 +28,10 @@ def command(
             help="File to write (.onnx, .pt: TorchScript, .pt2: torch.export, .safetensors), or folder.",
         ),
     ],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="adopt.KEY=VALUE", help="Of a network from elsewhere: adopt.classes=cat,dog."),
+    ] = None,
     step: StepOption = None,
     output: Annotated[
         Literal["all", "logits", "mask"],
@@ -47,6 +51,9 @@ def command(
             help="Images to calibrate on and to measure with; with classes.txt and masks also mIoU.",
         ),
     ] = None,
+    native: Annotated[
+        bool, flag("--native", help="An adopted network as its own library writes it: a folder.")
+    ] = False,
 ) -> None:
     """Write a model for other programs: ONNX, TorchScript, torch.export, safetensors or a model folder.
 
@@ -59,17 +66,28 @@ def command(
     The file is compared with the model before it is kept. A folder also holds what the method keeps between
     steps: it can be extended as well as the run can.
     """
+    from segue.cli._adopted import open_source
+    from segue.core.progress import Display
     from segue.deploy.export.write import Wanted, check_export
-    from segue.deploy.load import load, load_run
+    from segue.deploy.load import load_run
 
     if half and int8:
         raise UserError("--half and --int8 exclude each other: choose one.")
     smaller = "half" if half else "int8" if int8 else None
     ending = check_export(out, Wanted(output, input, smaller, images))
-    is_run = (source / "recipe.yaml").is_file()
+    is_run = (Path(source) / "recipe.yaml").is_file()
     if step is not None and not is_run:
         raise UserError(f"{source} is no run folder: --step goes with runs, a model has one state.")
-    model = load_run(source, step, device="cpu") if is_run else load(source, device="cpu")
+    if is_run and not words:
+        model = load_run(source, step, device="cpu")
+    else:
+        model, _, others = open_source(source, words or [], "cpu", Display())
+        if others:
+            raise UserError(f"'{others[0]}' is no word for export: adopt.KEY=VALUE describes a network.")
+    if native:
+        model.save_native(out)
+        tell(f"{out}: {len(model.classes)} channels, for code of {model.network.config.backbone}")
+        return
     report = model.export(out, output, input, smaller, images)
     count = sum(parameter.numel() for parameter in model.network.parameters())
     tell(f"{out}: {len(model.classes)} channels, {count:,} parameters")

@@ -25,7 +25,11 @@ PASSED_OVER = (
 
 def command(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model folder, a run folder or a model file.")
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A model folder, a run folder, a model file, or a network from elsewhere: hf:FOLDER.",
+        ),
     ],
     data: Annotated[
         str,
@@ -79,13 +83,17 @@ def command(
 
     Classes of DATA that the model does not know are new, and only they need to be drawn.
     COCO, LabelMe and Cityscapes annotations and colour masks are converted to GROWN-data.
+
+    segue extend torchvision:lraspp_mobilenet_v3_large@net.pth DATA --out grown adopt.classes=names.txt
+
+    Networks of torchvision, smp, Hugging Face and one's own are taken in: docs/adopt-a-network.md.
     Exit code 0: safe to deploy; 1: look at the verdict first; 2: the command itself is wrong.
     """
+    from segue.cli._adopted import open_source, write_native
     from segue.core.progress import Display
     from segue.core.verdict import limits_of
     from segue.deploy.examine import VERDICT_PAGE, examine, labelled_images, passed_over
     from segue.deploy.extend import extend, run_folder_of
-    from segue.deploy.load import load
     from segue.deploy.new_data import data_folder
     from segue.plan.preflight import before_run
 
@@ -93,16 +101,17 @@ def command(
     said += [] if epochs is None else [f"train.epochs_next={epochs}"]
     names = [name.strip() for name in new.split(",")] if new else []
     display = Display(quiet=quiet or as_json)
-    old = load(model, device)
+    old, source, said = open_source(model, said, device, display)
     if check is not None:
         images = labelled_images(check, old)  # said before training, not after
         if others := passed_over(check, images):
             display.say(PASSED_OVER.format(len(images), len(images) + others, check))
     options = {"sure": yes, "keep": keep}
     grown = extend(
-        model, data, out, names, method, said, None, resume, overwrite, device, display, **options,
+        source, data, out, names, method, said, None, resume, overwrite, device, display, **options,
         before=lambda recipe: before_run([recipe], device, display, old.network),
     )  # fmt: skip
+    write_native(grown, out, display)
     verdict = examine(old, grown, out, data_folder(data, out), check, limits, display)
     if as_json:
         print_json(dataclasses.asdict(verdict))

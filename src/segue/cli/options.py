@@ -99,6 +99,14 @@ Manifest = Annotated[
     typer.Option("--manifest", metavar="FILE", help="The images of every step: see 'segue scenario'."),
 ]
 Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps.")]
+GpusPerRun = Annotated[
+    int,
+    typer.Option("--gpus-per-run", metavar="N", min=1, help="GPUs of each run, by torchrun if more than 1."),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="ADDRESS", help="Run on a Ray cluster: auto or HOST:PORT."),
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 StepOption = Annotated[
     int | None,
@@ -119,6 +127,15 @@ def out_option(help: str, metavar: str = "FOLDER") -> Any:
     return typer.Option("--out", metavar=metavar, parser=named_path, help=help)
 
 
+Submit = Annotated[
+    Path | None,
+    typer.Option(
+        "--submit",
+        metavar="FILE",
+        parser=named_path,
+        help="Do nothing but write this command as a Slurm job, for sbatch.",
+    ),
+]
 ManifestOut = Annotated[
     Path,
     typer.Argument(metavar="OUT", parser=named_path, help="The manifest to write, such as scenario.json."),

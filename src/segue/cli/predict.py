@@ -20,7 +20,11 @@ STORY, PLACE = USE, 9
 
 def command(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model folder, a run folder or a model file.")
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A model folder, a run folder, a model file, or a network from elsewhere: hf:FOLDER.",
+        ),
     ],
     inputs: Annotated[
         list[str],

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from segue.cli._stories import STUDY
-from segue.cli._tell import print_json, study_console, tell, tell_next
-from segue.cli.options import Device, Json, Page, Quiet, flag, out_option
+from segue.cli._tell import print_json, study_console, submit_instead, tell, tell_next
+from segue.cli.options import Cluster, Device, GpusPerRun, Json, Page, Quiet, Submit, flag, out_option
 
 STORY, PLACE = STUDY, 4
 
@@ -50,6 +50,9 @@ def command(
     out: Annotated[Path, out_option("Folder for runs, tables and figures.")] = Path("runs/reproduce"),
     page: Page = None,
     device: Device = "auto",
+    gpus_per_run: GpusPerRun = 1,
+    cluster: Cluster = None,
+    submit: Submit = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -63,6 +66,7 @@ def command(
 
     Runs that are done are taken from their records, missing ones are carried out.
     """
+    from segue.studies.jobs import Workers
     from segue.studies.reproduce import list_items, make_request, reproduce
 
     names = [word for word in items or [] if "=" not in word]
@@ -71,8 +75,11 @@ def command(
     if not names:
         _list(list_items(request), scale, as_json)
         return
-    console = study_console(quiet, as_json)
-    tables = reproduce(request, from_records, page, device, console, quiet)
+    if submit is not None:
+        submit_instead(submit)
+        return
+    console, workers = study_console(quiet, as_json), Workers(gpus_per_run, cluster)
+    tables = reproduce(request, from_records, page, device, console, quiet, workers)
     if as_json:
         print_json([table.document() for table in tables])
     if verify:

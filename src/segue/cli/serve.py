@@ -15,7 +15,11 @@ STORY, PLACE = USE, 10
 
 def command(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model folder, a run folder or a model file.")
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A model folder, a run folder, a model file, or a network from elsewhere: hf:FOLDER.",
+        ),
     ],
     other: Annotated[
         str | None, typer.Argument(metavar="MODEL2", help="A second model, to compare on the page.")

@@ -13,17 +13,21 @@ from segue.cli._tell import (
     quote,
     sheet_document,
     study_console,
+    submit_instead,
     tell_next,
 )
 from segue.cli.options import (
     ON,
+    Cluster,
     Device,
+    GpusPerRun,
     Json,
     ModeOption,
     Page,
     Quiet,
     RecipeWords,
     SplitOption,
+    Submit,
     out_option,
     recipe_and_words,
 )
@@ -42,6 +46,9 @@ def command(
     out: Annotated[Path, out_option("Folder for the runs and the choice.")] = Path("runs/tune"),
     page: Page = None,
     device: Device = "auto",
+    gpus_per_run: GpusPerRun = 1,
+    cluster: Cluster = None,
+    submit: Submit = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -55,12 +62,17 @@ def command(
     Test images are not used.
     """
     from segue.report.tuning import tuning_sheet
+    from segue.studies.jobs import Workers
     from segue.studies.tune import tune_methods
 
     names = [name.strip() for name in methods.split(",")]
+    if submit is not None:
+        submit_instead(submit)
+        return
     recipe, said = recipe_and_words(words)
+    workers = Workers(gpus_per_run, cluster)
     console = study_console(quiet, as_json)
-    table = tune_methods(recipe, names, on, split, mode, said, out, page, device, console, quiet)
+    table = tune_methods(recipe, names, on, split, mode, said, out, page, device, console, quiet, workers)
     if as_json:
         print_json({**sheet_document(tuning_sheet(table)), "choice": table.choice})
     where = f" --split {quote(split)}" if split else ""

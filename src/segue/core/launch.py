@@ -37,7 +37,13 @@ def this_launch() -> Launch:
 
 def end_with_torchrun() -> None:
     """Processes whose torchrun is killed save and stop, too, instead of training on unseen (on Linux)."""
-    if this_launch().by_torchrun and sys.platform == "linux":
+    if this_launch().by_torchrun:
+        end_with_parent()
+
+
+def end_with_parent() -> None:
+    """Ask for SIGTERM when the process that started this one is gone (on Linux)."""
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 

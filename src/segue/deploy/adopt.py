@@ -22,6 +22,8 @@ from segue.models.adopted.parts import Adoption, Normalisation, Parts
 
 BACKGROUNDS = frozenset({"background", "__background__", "bg", "unlabeled", "unlabelled"})
 """names by which a background is known"""
+NO_BACKGROUND = "none"
+"""word in the place of a name where no class plays background"""
 
 
 def adopt(
@@ -42,11 +44,12 @@ def adopt(
     """Take in a network that was trained elsewhere, as a model that can predict, be extended and be saved.
 
     `classes` are the names of its channels, `background` the one that plays background, unless it is called
-    so. The network wants images as (x - mean) / std, where x goes from 0 to `white` (1 or 255), red first
-    unless `bgr`; `size` is the length of the shorter side that it was trained for. Its classifier, the map
-    before it and the last map of its encoder are found by proof; `print(model.network.parts)` shows them, and
-    their paths can be named instead. `threshold` is that of a network with a single channel. The module
-    itself stays as it is.
+    so. Without any, or with background="none", unlabelled pixels of new images count as some old class, and
+    no pixel is ever called background (docs/protocol.md). The network wants images as (x - mean) / std, where
+    x goes from 0 to `white` (1 or 255), red first unless `bgr`; `size` is the length of the shorter side that
+    it was trained for. Its classifier, the map before it and the last map of its encoder are found by proof;
+    `print(model.network.parts)` shows them, and their paths can be named instead. `threshold` is that of a
+    network with a single channel. The module itself stays as it is.
 
     Examples:
         >>> import segue, torch, torchvision
@@ -66,18 +69,19 @@ def adopt(
     own = without_auxiliary(copy.deepcopy(module)).eval()
     parts = find_parts(own, classifier, features, encoder)
     channels = int(own.get_submodule(parts.classifiers[0]).out_channels)  # type: ignore[arg-type]
-    names, order = _channels(classes, channels, background)
+    names, order, closed = _channels(classes, channels, background)
     adoption = Adoption(
         source=source if source is not None else describe(own),
         parts=parts,
         normalisation=_normalisation(mean, std, white, bgr),
         order=order,
         binary=channels == 1,
+        closed=closed,
     )
     network = AdoptedNetwork.with_rows(_config(adoption), own)
     if threshold != 0.5:
         _shift(network, parts, channels, threshold)
-    return Model(network.eval(), names, Preparation(size))
+    return Model(network.eval(), names, Preparation(size), closed=closed)
 
 
 def adopt_from(
@@ -96,21 +100,27 @@ def adopt_from(
     classes = classes or found.classes
     mean, std = mean or found.mean, std or found.std
     if classes is None:
-        raise UserError(f"{text} does not tell the names of its channels: name them (classes=[...]).")
+        raise UserError(
+            f"{text} does not tell the names of its channels. {_say('classes', 'background,cat,dog')}"
+        )
     if mean is None or std is None:
         raise UserError(
-            f"{text} does not tell how its images are normalised: say mean and std as it was trained with."
-            " A wrong guess would cost accuracy without a word."
-        )
-    if found.no_background and named.get("background") is None:
-        raise UserError(
-            f"{text} has no channel of background (do_reduce_labels): name the class that plays it, which"
-            f" unlabelled pixels of new images may belong to (background='{classes[0]}')."
+            f"{text} does not tell how its images are normalised, and a wrong guess would cost accuracy. Say"
+            f" mean and std as it was trained with. {_say('mean', '0.485,0.456,0.406 adopt.std=...')}"
         )
     usual: dict[str, Any] = {"white": found.white, "size": found.size}
+    if found.no_background:
+        usual["background"] = NO_BACKGROUND
     if found.source["kind"] == "python":
         usual["source"] = found.source
     return adopt(found.module, classes, mean, std, **{**usual, **named})
+
+
+def _say(key: str, value: str) -> str:
+    return (
+        f"In Python {key}=[...]; after segue extend or export adopt.{key}={value}. Other commands take the"
+        " model folder that segue export writes."
+    )
 
 
 def _config(adoption: Adoption) -> ModelConfig:
@@ -123,13 +133,13 @@ def _config(adoption: Adoption) -> ModelConfig:
 
 def _channels(
     classes: Sequence[str], channels: int, background: str | None
-) -> tuple[tuple[str, ...], list[int]]:
-    """Names of the channels, background first, and where each one was."""
+) -> tuple[tuple[str, ...], list[int], bool]:
+    """Names of the channels, background first, where each one was, and whether there is no background."""
     names = [str(name) for name in classes]
     if channels == 1:
         if len(names) not in (1, 2):
             raise UserError(f"The network has one channel: name its class, not {len(names)} classes.")
-        return (*(names if len(names) == 2 else ["background", *names]),), []
+        return (*(names if len(names) == 2 else ["background", *names]),), [], False
     if len(names) != channels:
         raise UserError(
             f"The network has {channels} channels and {len(names)} classes are named: name every channel,"
@@ -139,17 +149,25 @@ def _channels(
         raise UserError(f"Two channels are called '{twice[0]}': every class needs a name of its own.")
     if background is None:
         known = [name for name in names if name.casefold() in BACKGROUNDS]
-        if len(known) != 1:
+        if len(known) > 1:
             raise UserError(
-                "No class of the network is called background: name the one that plays it, which unlabelled"
-                f" pixels of new images may belong to (background='{names[0]}')."
+                f"Background may be {' or '.join(known)}: name the class that plays it,"
+                f" background='{known[0]}' (adopt.background={known[0]})."
             )
-        background = known[0]
+        background = known[0] if known else NO_BACKGROUND
+    if background == NO_BACKGROUND and background not in names:
+        return _with_front(names), [], True
     if background not in names:
         raise UserError(f"The network has no class '{background}'.{suggest(background, names)}")
     first = names.index(background)
     order = [first, *(channel for channel in range(channels) if channel != first)]
-    return tuple(names[channel] for channel in order), order if first else []
+    return tuple(names[channel] for channel in order), order if first else [], False
+
+
+def _with_front(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of the channels behind one that is never the answer."""
+    front = next(name for name in ("background", "no class") if name not in names)
+    return (front, *names)
 
 
 def _normalisation(mean: Sequence[float], std: Sequence[float], white: float, bgr: bool) -> Normalisation:

@@ -29,6 +29,7 @@ from segue.deploy.freezing import tell_freezing, with_freezing
 from segue.deploy.load import load, load_run
 from segue.deploy.model import Model
 from segue.deploy.new_data import ready_folder
+from segue.deploy.normalisation import IMAGES, surer_normalisation
 from segue.engine.checkpoint import tensor_digest
 from segue.engine.learned import Learned, check_fit
 from segue.engine.preset import KEY
@@ -38,6 +39,7 @@ from segue.models.adopted.network import AdoptedNetwork
 from segue.models.network import Network
 
 DEFAULT_METHOD = "caf"
+BALANCE = "train.balance"
 ALIKE = 0.8
 """similarity of two names from which on one may be a slip of the other"""
 
@@ -80,8 +82,11 @@ def extend(
     with ready_folder(data, out, folder, resume, overwrite, display) as images:
         classes = new_classes(loaded, images, new, sure, data)
         name = method or (loaded.history.method if loaded.history is not None else DEFAULT_METHOD)
-        words = with_freezing(loaded, name, overrides, device)
+        said = [*_without_layer(loaded, name, overrides), *overrides]
+        words = with_balance(with_freezing(loaded, name, said, device))
         config = recipe_of(loaded, images, classes, name, words, keep, device)
+        if isinstance(loaded.network, AdoptedNetwork) and loaded.history is None:
+            _look_at_normalisation(loaded.network, images, config.train.crop, display)
         own = _is_own(loaded, config.method.name)
         kept = loaded.history.kept if loaded.history is not None and own else {}
         module = _own_module(loaded)
@@ -106,6 +111,22 @@ def _own_module(model: Model) -> nn.Module | None:
     if isinstance(network, AdoptedNetwork) and network.adoption.source["kind"] == "module":
         return network.plain_module()
     return None
+
+
+def _look_at_normalisation(network: AdoptedNetwork, folder: str | Path, size: int, display: Display) -> None:
+    shown = folder_images(folder, "train")
+    pixels = [shown[place].image for place in range(min(len(shown), IMAGES))]
+    if remark := surer_normalisation(network, pixels, size):
+        display.remark(remark)
+
+
+def _without_layer(model: Model, method: str, overrides: Sequence[str]) -> list[str]:
+    """CAF's fusion layer is left out of a network from elsewhere, which its own library could not load."""
+    adopted = isinstance(model.network, AdoptedNetwork) and model.network.fusion is None
+    said = any(word.startswith(("method.params.layer", "method.params.variant")) for word in overrides)
+    if method != "caf" or not adopted or said or _is_own(model, method):
+        return []
+    return [f"method.params.layer.{part}=false" for part in ("projection", "fusion", "attention")]
 
 
 def _check_out(out: Path, model: Model | str | Path, again: bool) -> None:
@@ -147,6 +168,15 @@ def handed_over(network: Network, own: bool) -> tuple[dict[str, Any], dict[str, 
 def _is_own(model: Model, method: str) -> bool:
     """Whether a method has made the model: then it knows its layers and what is kept."""
     return model.history is not None and model.history.method == method
+
+
+def with_balance(words: Sequence[str]) -> list[str]:
+    """The words of an extension; unless they say otherwise, cross-entropy is balanced by class.
+
+    What is new covers few pixels of most images (docs/extend-a-model.md has figures).
+    """
+    said = any(word.partition("=")[0].strip() == BALANCE for word in words)
+    return list(words) if said else [f"{BALANCE}=classes", *words]
 
 
 def run_folder_of(out: Path) -> Path:

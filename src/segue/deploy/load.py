@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -26,11 +27,12 @@ from segue.models.adopted.sources import absolute, own_code
 from segue.report.pictures import shipped_colours
 
 
-def load(path: str | Path, device: str = "auto", code: str | None = None) -> Model:
+def load(path: str | Path, device: str = "auto", code: str | None = None, **said: Any) -> Model:
     """The model of a model folder, of a model file, or of a run folder after its last finished step.
 
-    Networks of other libraries are adopted, if their files say enough (`segue.adopt`): hf:FOLDER, smp:FOLDER,
-    torchvision:NAME@FILE, or file.py:function, whose code is run.
+    Networks of other libraries are adopted: hf:FOLDER, smp:FOLDER, torchvision:NAME@FILE, or
+    file.py:function, whose code is run. What their files do not say is said here, in the words of
+    `segue.adopt`: classes, mean, std and so on.
 
     `device` is auto (CUDA, then MPS, then the CPU), cpu, cuda, cuda:1 or mps. A model folder or file runs no
     code and fetches nothing, whoever wrote it. A run of a method file of one's own runs that file. A model
@@ -45,9 +47,11 @@ def load(path: str | Path, device: str = "auto", code: str | None = None) -> Mod
     """
     where = pick_device(device)
     if is_source(str(path)):
-        model = adopt_from(str(path))
+        model = adopt_from(str(path), **said)
         model.network.to(where)
         return model
+    if said:
+        raise UserError(f"{path} is no network from elsewhere: {', '.join(said)} cannot be said of it.")
     path = user_path(path)
     module = own_code(code) if code is not None else None
     if is_model_folder(path):

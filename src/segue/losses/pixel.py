@@ -8,7 +8,9 @@ them, the binary pair that of LwF-MC. The unbiased losses are those of MiB (Cerm
 et al. 2022) takes them over as L_SEG (eq. 14-15) and, with a background weight gamma (eq. 11), as L_D (eq.
 12).
 
-Cross-entropies take class weights, or balance the classes where the run says so (balance.py).
+Cross-entropies take class weights, or balance the classes where the run says so (balance.py). Where the
+network knows no background (unlabelled.py), label 0 means "any old class" in all of them, and the unbiased
+distillation compares the old classes among themselves: no channel of the teacher can stand for a new class.
 
 Each loss is a `Term` in the form of one_pass.py; terms that are asked for together share a pass.
 """
@@ -26,6 +28,7 @@ from torch import Tensor
 from segue.losses._one_pass import Parts, Strip, Term, binary_losses, softmax_losses
 from segue.losses._strips import wide
 from segue.losses.balance import EXPONENT, classes_are_balanced
+from segue.losses.unlabelled import channels_of_unlabelled
 
 IGNORE = 255
 GammaReading = Literal["logit", "ratio", "literal"]
@@ -42,6 +45,8 @@ class CrossEntropy(Term):
     num_channels: int
     class_weight_K: Tensor | None = None
     image_weight_B: Tensor | None = None
+    num_unlabelled: int = 0
+    """number of channels that label 0 stands for together; 0: it is a channel like any other"""
 
     def check(self, logits_BKhw: Tensor) -> None:
         _as_many("labels", self.labels_BHW, len(logits_BKhw))
@@ -57,7 +62,11 @@ class CrossEntropy(Term):
         if self.image_weight_B is not None:
             weight_NRW = weight_NRW * self.image_weight_B[strip.images, None, None]
         weight_NRW = weight_NRW.to(strip.dtype)
-        return Parts([(((0, self.num_channels),), weight_NRW)], (index_NRW, weight_NRW))
+        whole = (((0, self.num_channels),), weight_NRW)
+        if not self.num_unlabelled:
+            return Parts([whole], (index_NRW, weight_NRW))
+        told_NRW = weight_NRW * (strip.of(self.labels_BHW) != 0)
+        return Parts([whole, (((0, self.num_unlabelled),), told_NRW - weight_NRW)], (index_NRW, told_NRW))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,11 +166,17 @@ def _labelled(
 ) -> CrossEntropy:
     if class_weight_K is None and classes_are_balanced():
         class_weight_K = class_balance(labels_BHW, num_channels, EXPONENT)
-    return CrossEntropy(labels_BHW, num_channels, class_weight_K, image_weight_B)
+    if (num_old := channels_of_unlabelled()) == 1:
+        labels_BHW = labels_BHW.masked_fill(labels_BHW == 0, IGNORE)
+    return CrossEntropy(
+        labels_BHW, num_channels, class_weight_K, image_weight_B, num_old if num_old > 1 else 0
+    )
 
 
 def _labelled_unbiased(labels_BHW: Tensor, num_channels: int, num_old: int) -> UnbiasedCrossEntropy:
     """With balance, all labels that mean "background or any old class" are one class."""
+    if num_old == channels_of_unlabelled() == 1:
+        labels_BHW = labels_BHW.masked_fill(labels_BHW == 0, IGNORE)
     if not classes_are_balanced():
         return UnbiasedCrossEntropy(labels_BHW, num_channels, num_old)
     merged_BHW = labels_BHW.masked_fill(labels_BHW < num_old, 0)
@@ -273,14 +288,14 @@ def distilled_binary_cross_entropy(
     return ce, kd
 
 
-def _unbiased(
-    logits_BKhw: Tensor, old_logits_BOhw: Tensor, background_weight: Tensor | float | None
-) -> UnbiasedDistillation:
+def _unbiased(logits_BKhw: Tensor, old_logits_BOhw: Tensor, background_weight: Tensor | float | None) -> Term:
     num_channels, num_old = logits_BKhw.shape[1], old_logits_BOhw.shape[1]
     if num_old >= num_channels:
         raise ValueError(
             f"Unbiased distillation needs new classes: {num_old} old of {num_channels} channels."
         )
+    if channels_of_unlabelled():
+        return Distillation(num_old)
     if background_weight is not None:
         dtype = wide(logits_BKhw).dtype
         background_weight = torch.as_tensor(background_weight, dtype=dtype, device=logits_BKhw.device)

@@ -23,6 +23,7 @@ from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import spatial_attention, upsample
 from segue.losses.resizing import resized_as
+from segue.losses.unlabelled import without_background
 from segue.models._speed.frozen import known_maps
 from segue.models.network import Network
 from segue.models.segmenter import Teacher
@@ -37,6 +38,7 @@ WHAT = {
     "rows": "a single classifier",
     "backbone": "a backbone of Segue's own",
     "classifier": "a classifier that can be replaced",
+    "background": "a channel of background",
 }
 
 
@@ -85,7 +87,8 @@ class Method(Declaration, nn.Module, ABC):
     """new classifiers start as shares of the background"""
     needs: ClassVar[frozenset[str]] = frozenset({"outputs"})
     """parts of a network that the method needs beside logits: h, z, stages (maps of the encoder's stages),
-    rows (those of a single classifier), backbone (Segue's own), classifier (one that may be replaced)"""
+    rows (those of a single classifier), backbone (Segue's own), classifier (one that may be replaced),
+    background (a channel of it)"""
     reads_stages: ClassVar[bool] = False
     """uses `Output.stages`: without it, frozen stages but the last may be left out of that list"""
     freezes_late: ClassVar[bool] = True
@@ -124,7 +127,8 @@ class Method(Declaration, nn.Module, ABC):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The losses, so that a wrapper such as DistributedDataParallel can stand around the method."""
-        with known_maps(batch.images, batch.frozen), resized_as(self.model.resize):
+        unlabelled = without_background(self.step.num_old if self.model.closed else 0)
+        with known_maps(batch.images, batch.frozen), resized_as(self.model.resize), unlabelled:
             return self.losses(batch)
 
     def grow(self, step: Step) -> None:

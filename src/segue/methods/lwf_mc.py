@@ -27,6 +27,7 @@ class LwFMC(Method):
     Config = Config
     about = About("LwF multi-class", "Rebuffi et al., CVPR", 2017, published="6.9*", keeps="teacher")
     uses_teacher = True
+    needs = frozenset({"background"})
 
     @classmethod
     def start(cls, config: Config) -> Start:

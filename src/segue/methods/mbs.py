@@ -68,7 +68,7 @@ class MBS(Method):
         ),
     )  # fmt: skip
     uses_teacher = True
-    needs = frozenset({"h", "rows"})
+    needs = frozenset({"h", "rows", "background"})
 
     def grow(self, step: Step) -> None:
         super().grow(step)

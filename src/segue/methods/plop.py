@@ -50,7 +50,7 @@ class PLOP(Method):
     )
     uses_teacher = True
     balanced_init = True
-    needs = frozenset({"h", "stages"})
+    needs = frozenset({"h", "stages", "background"})
     reads_stages = True
 
     def __init__(self, config: Config, model: Network) -> None:

@@ -51,7 +51,7 @@ class SDR(Method):
     )
     benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"kd_weight": 10.0}}}),)
     uses_teacher = True
-    needs = frozenset({"z"})
+    needs = frozenset({"z", "background"})
 
     @classmethod
     def start(cls, config: Config) -> Start:

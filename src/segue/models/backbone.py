@@ -7,6 +7,7 @@ and `std` (of the input in [0, 1]), `first_stages(count)` (the modules that make
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,11 @@ class TimmBackbone(nn.Module):
         self.body = body
         self.channels: tuple[int, ...] = tuple(body.feature_info.channels())
         self.mean, self.std = tuple(config["mean"]), tuple(config["std"])
+        self.channels_last = str(getattr(body, "output_fmt", "NCHW")).split(".")[-1] == "NHWC"
 
     def forward(self, images_B3HW: Tensor) -> list[Tensor]:
-        return self.body(images_B3HW)
+        maps = self.body(images_B3HW)
+        return [each.permute(0, 3, 1, 2) for each in maps] if self.channels_last else maps
 
     def first_stages(self, count: int) -> list[nn.Module]:
         """Modules from the input to the end of stage `count`, in the order of the network.
@@ -123,8 +126,6 @@ def _build_timm(config: ModelConfig) -> TimmBackbone:
     if name.split(".")[0] not in (known := timm.list_models()):
         raise UserError(f"There is no backbone '{name}'.{suggest(name, ['tiny', *known])}")
     body = _create(name, config.output_stride, bool(config.pretrained), config.stages)
-    if str(getattr(body, "output_fmt", "NCHW")).split(".")[-1] != "NCHW":
-        raise UserError(f"The backbone {name} gives its maps channels last (NHWC), which is not supported.")
     reduction = body.feature_info.reduction()[-1]
     if reduction != config.output_stride:
         remedy = f"set model.output_stride={reduction}" if reduction >= 8 else "use more model.stages"
@@ -140,15 +141,31 @@ def _build_timm(config: ModelConfig) -> TimmBackbone:
     return TimmBackbone(body, {"mean": cfg.mean, "std": cfg.std})
 
 
-def _create(name: str, stride: int, pretrained: bool, stages: int | None) -> nn.Module:
-    """timm's feature extractor with the first so many stages, or all."""
+ANY_SIZE: tuple[dict[str, Any], ...] = (
+    {"strict_img_size": False},
+    {"dynamic_img_size": True, "dynamic_img_pad": True},
+)
+"""settings by which timm's transformers take images of other sizes than they were made for"""
+
+
+def _features(name: str, stride: int, pretrained: bool, wanted: dict[str, Any]) -> nn.Module:
     import timm
 
-    wanted: dict[str, Any] = {"out_indices": tuple(range(stages))} if stages else {}
-    if stride != 32:  # 32 is what backbones have by themselves; some take no such argument
-        wanted["output_stride"] = stride
-    try:
+    if not timm.get_pretrained_cfg(name).fixed_input_size:
+        if stride != 32:  # 32 is what backbones have by themselves; some take no such argument
+            wanted = {**wanted, "output_stride": stride}
         return timm.create_model(name, features_only=True, pretrained=pretrained, **wanted)
+    for settings in ANY_SIZE:
+        with suppress(TypeError):  # a transformer of another kind
+            return timm.create_model(name, features_only=True, pretrained=pretrained, **wanted, **settings)
+    return timm.create_model(name, features_only=True, pretrained=pretrained, **wanted)
+
+
+def _create(name: str, stride: int, pretrained: bool, stages: int | None) -> nn.Module:
+    """timm's feature extractor with the first so many stages, or all."""
+    wanted: dict[str, Any] = {"out_indices": tuple(range(stages))} if stages else {}
+    try:
+        return _features(name, stride, pretrained, wanted)
     except OSError as error:
         reason = str(error).rstrip(".")
         raise UserError(
@@ -198,6 +215,7 @@ def load_weights(body: nn.Module, whole: nn.Module, path: Path) -> None:
     for key, value in body.state_dict().items():
         # feature extractors may flatten "stages.0" to "stages_0"
         source = key if key in full else key.replace("_", ".", 1)
+        source = source if source in full else key.removeprefix("model.")  # those of transformers wrap it
         if source not in stored:
             raise UserError(f"{path} lacks '{source}': it is not the state dict of this backbone.")
         if stored[source].shape != value.shape:

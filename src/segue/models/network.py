@@ -65,9 +65,13 @@ class Network(nn.Module, ABC):
     fusion: nn.Module | None
     classifier: Any
     """a `Classifier`"""
-    offers: frozenset[str] = frozenset({"outputs", "h", "z", "stages", "rows", "backbone", "classifier"})
+    offers: frozenset[str] = frozenset(
+        {"outputs", "h", "z", "stages", "rows", "backbone", "classifier", "background"}
+    )
     """parts that methods may use (`Method.needs`): logits, maps of head, encoder and its stages, rows of a
-    single classifier, a backbone of Segue's own, and a classifier that can be replaced"""
+    single classifier, a backbone of Segue's own, a classifier that can be replaced, and a background"""
+    closed: bool = False
+    """whether its channel 0 is never the answer: it knows no background"""
     resize: Resize = "bilinear"
     divisor: int = 1
     """number of pixels that has to divide both sides of an image; others are padded"""

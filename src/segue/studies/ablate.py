@@ -17,6 +17,7 @@ from segue.core.progress import Display
 from segue.engine.folder import plain_name
 from segue.engine.recipe import complete, for_method, recipe_folder, with_preset
 from segue.report import Ablation, ablation_page, ablation_table
+from segue.studies.jobs import Workers
 from segue.studies.missing import run_missing, started_runs
 from segue.studies.pages import check_page, command_line, write_page
 from segue.studies.requests import check_free, setting_text
@@ -41,6 +42,7 @@ def ablate(
     console: Console | None = None,
     recipe: Path | None = None,
     quiet: bool = False,
+    workers: Workers | None = None,
 ) -> list[Ablation]:
     """Run the rows of some tables with seeds 0, 1, ...; rows that are the same experiment are run once."""
     console = console or Console()
@@ -69,7 +71,7 @@ def ablate(
     display = Display(console, quiet)
     for note in notes:
         display.say(note)
-    failed = run_missing(runs, out, device, display)
+    failed = run_missing(runs, out, device, display, workers)
     ablations = []
     for name, table in tables.items():
         records = tuple(map(started_runs, folders[name]))

@@ -18,6 +18,7 @@ from segue.core.remarks import Remarks, read_remarks
 from segue.engine.folder import plain_name
 from segue.engine.recipe import complete, resolve
 from segue.report import MethodTable, methods_page, methods_table
+from segue.studies.jobs import Workers
 from segue.studies.missing import run_missing, started_runs
 from segue.studies.pages import check_page, command_line, without_place, write_page
 from segue.studies.requests import check_scenarios, check_words, named_methods, setting_text
@@ -73,6 +74,7 @@ def compare_methods(
     device: str = "auto",
     console: Console | None = None,
     quiet: bool = False,
+    workers: Workers | None = None,
 ) -> list[MethodTable]:
     """Run methods, named or `all`, with seeds 0, 1, ...: a table for each split and mode."""
     console = console or Console()
@@ -102,7 +104,7 @@ def compare_methods(
     runs = {place: recipe for benchmark in benchmarks for place, recipe in benchmark.runs.items()}
     for note in notes:
         display.say(note)
-    failed = run_missing(runs, out, device, display)
+    failed = run_missing(runs, out, device, display, workers)
     tables = [benchmark.table(seeds) for benchmark in benchmarks]
     for position, table in enumerate(shown := [table for table in tables if table.entries]):
         console.print(methods_table(table), end="\n\n" if position + 1 < len(shown) else "\n")

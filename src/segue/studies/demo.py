@@ -17,7 +17,8 @@ from segue.engine.recipe import resolve
 from segue.report import results_table
 from segue.report.html import render
 from segue.report.page import write_page
-from segue.studies.pool import Job, run_all
+from segue.studies.jobs import Job
+from segue.studies.pool import run_all
 from segue.studies.second_act import second_act
 
 METHODS = ("finetune", "mib", "caf", "joint")

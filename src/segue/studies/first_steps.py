@@ -19,7 +19,7 @@ from segue.core.records import read_yaml
 from segue.engine.data import build_data
 from segue.engine.start import FirstStep, can_be_taken, first_step, has_first_step, stored_first_step
 from segue.engine.trained import finished_images, start_images
-from segue.studies.pool import Job
+from segue.studies.jobs import Job
 
 
 class Manifests:

@@ -16,24 +16,35 @@ from segue.engine.checkpoint import CheckpointStore
 from segue.engine.folder import check_folder, check_images, identity
 from segue.plan.preflight import before_run
 from segue.studies.first_steps import Manifests, jobs_sharing_first_steps
+from segue.studies.jobs import Workers
 from segue.studies.pool import run_all
 
 
-def run_missing(runs: Mapping[Path, RunConfig], out: Path, device: str, display: Display) -> UserError | None:
-    """Carry out those of the runs that are not finished yet. What fails does not take the others with it:
-    it is returned."""
+def run_missing(
+    runs: Mapping[Path, RunConfig],
+    out: Path,
+    device: str,
+    display: Display,
+    workers: Workers | None = None,
+) -> UserError | None:
+    """Carry out those of the runs that are not finished yet, here or where `workers` says.
+
+    What fails does not take the others with it: it is returned.
+    """
+    workers = workers or Workers()
     missing = {place: recipe for place, recipe in runs.items() if not is_done(place, recipe)}
     manifest_of = Manifests(display)
     done = {place: recipe for place, recipe in runs.items() if place not in missing}
     _check_images(done, manifest_of, read_anyway=bool(missing))
     if not missing:
         return None
-    before_run([*missing.values()], device, display)
+    if workers.cluster is None:  # the memory of other machines is not known here
+        before_run([*missing.values()], device, display)
     _check_start(missing, out)
     jobs = jobs_sharing_first_steps(missing, out, manifest_of)
     display.say(f"Runs to do: {len(jobs)}; done: {len(runs) - len(jobs)}. All are kept in {out}.")
     try:
-        run_all(jobs, device, display, keep_going=True)
+        run_all(jobs, device, display, keep_going=True, workers=workers)
     except UserError as error:
         return error
     return None

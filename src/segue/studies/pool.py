@@ -1,4 +1,4 @@
-"""Several runs side by side, one process and a share of the cores each.
+"""Several runs side by side on one machine: a process each, with its share of the cores or its own GPUs.
 
 Small networks use one core better than many: two runs side by side end sooner than one after the other.
 """
@@ -10,73 +10,64 @@ import os
 import queue
 import signal
 import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from segue.core import plugins
-from segue.core.config import RunConfig, as_dict
 from segue.core.errors import UserError
 from segue.core.launch import safe_path
-from segue.core.progress import REFRESH_SECONDS, Bar, Display, heartbeat, terminal_bars
+from segue.core.progress import Display
 from segue.core.records import RunRecord, read_run
-from segue.engine.interrupt import STOPPING, Interrupted
-from segue.engine.recipe import complete
 from segue.engine.run import run
 from segue.engine.runtime import pick_device
-from segue.engine.start import can_be_taken, has_first_step
+from segue.studies.carry_out import carry_out
+from segue.studies.jobs import Job, Report, ReportingDisplay, Workers, work_off
 
-
-@dataclass(frozen=True)
-class Job:
-    """A run to be done."""
-
-    config: RunConfig
-    folder: Path
-    resume: bool = False
-    overwrite: bool = False
-    start: Path | None = None
-    """a run to take step 0 from; if it is one of these jobs, this one waits until it has that step"""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """The recipe in plain values: another process may not know the classes of a method file."""
-        return _job, (as_dict(self.config), self.folder, self.resume, self.overwrite, self.start)
-
-
-def _job(recipe: dict[str, Any], *rest: Any) -> Job:
-    return Job(complete(recipe), *rest)
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def run_all(
-    jobs: Sequence[Job], device: str = "auto", display: Display | None = None, keep_going: bool = False
+    jobs: Sequence[Job],
+    device: str = "auto",
+    display: Display | None = None,
+    keep_going: bool = False,
+    workers: Workers | None = None,
 ) -> list[RunRecord]:
-    """Carry out all jobs, as many at once as there are cores (one at a time on an accelerator).
+    """Carry out all jobs on this machine, as many at once as there are cores or GPUs, or on a cluster.
 
     A job that fails ends the whole; with `keep_going` only after the others are done.
     """
-    display = display or Display()
-    cores = available_cores()
-    processes = min(cores, len(jobs)) if pick_device(device).type == "cpu" else 1
-    if processes == 1:
-        errors = []
-        for job in jobs:
-            try:
-                run(job.config, job.folder, job.resume, job.overwrite, device, display, _start(job))
-            except UserError as error:
-                errors.append(f"{job.folder.name}: {error}")
-                if not keep_going:
-                    raise
-        if errors:
-            raise UserError("\n".join(errors))
+    display, workers = display or Display(), workers or Workers()
+    if workers.cluster is not None:
+        from segue.studies.cluster import run_on_cluster  # Ray is an extra
+
+        run_on_cluster(jobs, device, display, keep_going, workers)
+        return [read_run(job.folder) for job in jobs]
+    slots, cores, gpus = _gpu_slots(device, workers.gpus_per_run), available_cores(), workers.gpus_per_run
+    if not slots:
+        processes = min(cores, len(jobs)) if pick_device(device).type == "cpu" else 1
+        slots = [{}] * processes
+    if len(slots) == 1 and gpus == 1:
+        _one_by_one(jobs, device, display, keep_going)
     else:
-        threads = max(1, cores // processes)
-        _Pool(jobs, device, display, processes, threads, keep_going).work()
+        threads = max(1, cores // min(len(slots), len(jobs)))
+        work_off(jobs, Pool(slots, device, threads, gpus, display.shows_bars), display, keep_going)
     return [read_run(job.folder) for job in jobs]
+
+
+def _one_by_one(jobs: Sequence[Job], device: str, display: Display, keep_going: bool) -> None:
+    errors = []
+    for job in jobs:
+        try:
+            run(job.config, job.folder, job.resume, job.overwrite, device, display, job.sound_start)
+        except UserError as error:
+            errors.append(f"{job.folder.name}: {error}")
+            if not keep_going:
+                raise
+    if errors:
+        raise UserError("\n".join(errors))
 
 
 def available_cores() -> int:
@@ -84,102 +75,77 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Pool:
-    """Starts a process per job, never more than `processes` at once, and shows what they report."""
+def available_gpus(device: str) -> list[str]:
+    """The GPUs that runs may use, as CUDA_VISIBLE_DEVICES names them; none if one was chosen, or the CPU."""
+    chosen = pick_device(device)
+    if chosen.type != "cuda" or chosen.index is not None:
+        return []
+    count, visible = torch.cuda.device_count(), os.environ.get(VISIBLE, "")
+    return visible.split(",")[:count] if visible else [str(index) for index in range(count)]
+
+
+def _gpu_slots(device: str, gpus_per_run: int) -> list[dict[str, str]]:
+    """The environment of each place for a run: which GPUs it sees."""
+    gpus = available_gpus(device)
+    if gpus_per_run > max(1, len(gpus)):
+        raise UserError(
+            f"--gpus-per-run {gpus_per_run}: {len(gpus)} GPUs can be used here with --device {device}."
+        )
+    starts = range(0, len(gpus) - gpus_per_run + 1, gpus_per_run)
+    return [{VISIBLE: ",".join(gpus[start : start + gpus_per_run])} for start in starts]
+
+
+class Pool:
+    """Starts a process per job, never more at once than there are slots."""
 
     def __init__(
-        self,
-        jobs: Sequence[Job],
-        device: str,
-        display: Display,
-        processes: int,
-        threads: int,
-        keep_going: bool,
+        self, slots: Sequence[Mapping[str, str]], device: str, threads: int, gpus: int, shows_bars: bool
     ) -> None:
         # "spawn": a forked copy of a process that has used torch's threads may hang
         self.context = multiprocessing.get_context("spawn")
         with safe_path():  # a queue starts a process, too
-            self.reports: Any = self.context.Queue()
-        self.waiting, self.running = list(jobs), {}
-        self.arguments = (self.reports, device, threads, display.shows_bars)
-        self.display, self.processes = display, processes
-        self.errors: list[str] = []
-        self.keep_going = keep_going
-        self.tasks: dict[str, Any] = {}
-        self.began: dict[str, float] = {}
-
-    def work(self) -> None:
-        with terminal_bars(self.display.console, transient=True) as bars:
-            bars.disable = not self.display.shows_bars
-            try:
-                while (self.waiting and self._goes_on) or self.running:
-                    self._start(bars)
-                    self._listen(bars)
-            except KeyboardInterrupt:
-                self.display.answer(STOPPING)
-                self._stop()
-                raise Interrupted from None
-            except BaseException:
-                self._stop()
-                raise
-        if self.errors:
-            raise UserError("\n".join(self.errors))
+            self.queue: Any = self.context.Queue()
+        self.free, self.taken = list(slots), dict[str, Mapping[str, str]]()
+        self.running: dict[str, Any] = {}
+        self.begun: list[str] = []
+        self.arguments = (self.queue, device, threads, gpus, shows_bars)
 
     @property
-    def _goes_on(self) -> bool:
-        return self.keep_going or not self.errors
+    def has_room(self) -> bool:
+        return bool(self.free)
 
-    def _start(self, bars: Any) -> None:
-        while self.waiting and len(self.running) < self.processes and self._goes_on:
-            ready = (i for i, job in enumerate(self.waiting) if not self._must_wait(job))
-            if (place := next(ready, None)) is None:
-                return
-            job = self.waiting.pop(place)
-            process = self.context.Process(target=_work, args=(job, *self.arguments))
-            # both are inherited; Ctrl-C reaches the parent, which asks with SIGTERM
-            with safe_path(), _ignored(signal.SIGINT):
-                process.start()
-            name = str(job.folder)
-            self.running[name], self.began[name] = process, time.monotonic()
-            self.tasks[name] = bars.add_task(job.folder.name, total=None, text="starting")
+    def start(self, job: Job) -> None:
+        name, slot = str(job.folder), self.free.pop(0)
+        process = self.context.Process(target=_work, args=(job, slot, *self.arguments))
+        # all are inherited; Ctrl-C reaches the parent, which asks with SIGTERM
+        with safe_path(), _ignored(signal.SIGINT), _environment(slot):
+            process.start()
+        self.running[name], self.taken[name] = process, slot
+        self.begun.append(name)
 
-    def _must_wait(self, job: Job) -> bool:
-        """Whether step 0, which it will take from another job, is still to be trained."""
-        return (
-            job.start is not None
-            and not has_first_step(job.start)
-            and job.start != job.folder
-            and (str(job.start) in self.running or any(other.folder == job.start for other in self.waiting))
-        )
-
-    def _listen(self, bars: Any) -> None:
+    def reports(self) -> Iterator[Report]:
+        while self.begun:
+            yield self.begun.pop(0), "begin", ""
         # looked at first: what an ended process has said is there by then, so silence after it is final
         ended = {name: code for name, each in self.running.items() if (code := each.exitcode) is not None}
         try:
-            name, kind, content = self.reports.get(timeout=0.2)
+            name, kind, content = self.queue.get(timeout=0.2)
         except queue.Empty:
             for name, code in ended.items():
-                self._end(name, bars, f"{name}: the process ended with exit code {code}.")
+                self._free(name)
+                yield name, "end", f"{name}: the process ended with exit code {code}."
             return
-        if kind == "bar":
-            title, total, done, text = content
-            bars.update(self.tasks[name], description=title, total=total, completed=done, text=text)
-        elif kind == "say":
-            self.display.say(content)
-        elif kind == "remark":
-            self.display.remark(content)
-        elif name in self.running:
-            self._end(name, bars, content)
+        if kind == "end":
+            if name not in self.running:
+                return
+            self._free(name)
+        yield name, kind, content
 
-    def _end(self, name: str, bars: Any, error: str | None) -> None:
+    def _free(self, name: str) -> None:
         self.running.pop(name).join()
-        bars.update(self.tasks[name], visible=False)
-        if error is None:
-            self.display.say(f"{Path(name).name:<9} done in {time.monotonic() - self.began[name]:.0f} s")
-        else:
-            self.errors.append(error)
+        self.free.append(self.taken.pop(name))
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         """Ask every process to save and end; a second Ctrl-C does not wait."""
         for process in self.running.values():
             if process.is_alive():
@@ -202,38 +168,16 @@ def _ignored(number: int) -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def _start(job: Job) -> Path | None:
-    """The run to start from; none if it has failed before it had a step 0, or has a damaged one."""
-    return job.start if job.start is not None and can_be_taken(job.start) else None
-
-
-class _QueueDisplay(Display):
-    """Sends bars and messages to the process that shows them."""
-
-    def __init__(self, name: str, reports: Any, shows_bars: bool) -> None:
-        super().__init__(quiet=True)
-        self._name, self._reports, self._shows_bars = name, reports, shows_bars
-
-    @property
-    def shows_bars(self) -> bool:
-        return self._shows_bars
-
-    def say(self, message: str) -> None:
-        self._reports.put((self._name, "say", message))
-
-    def answer(self, message: str) -> None:
-        """Nothing: the process that shows messages answers for all."""
-
-    def remark(self, message: str) -> None:
-        self._reports.put((self._name, "remark", message))
-
-    @contextmanager
-    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Bar]:
-        if not self.shows_bars:
-            yield heartbeat(self.say, title, total, done)
-            return
-        report = self._reports.put
-        yield Bar(lambda done, text: report((self._name, "bar", (title, total, done, text))), REFRESH_SECONDS)
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables for a process that is started here: CUDA reads them when torch is imported."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def _follow_parent(reports: Any) -> None:
@@ -243,20 +187,19 @@ def _follow_parent(reports: Any) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _work(job: Job, reports: Any, device: str, threads: int, shows_bars: bool) -> None:
+def _work(
+    job: Job,
+    slot: Mapping[str, str],
+    reports: Any,
+    device: str,
+    threads: int,
+    gpus: int,
+    shows_bars: bool,
+) -> None:
     """A job in its own process."""
+    os.environ.update(slot)  # a process that was forked has the environment of an earlier one
     threading.Thread(target=_follow_parent, args=(reports,), daemon=True).start()
     torch.set_num_threads(threads)
     name = str(job.folder)
-    try:
-        report = _QueueDisplay(name, reports, shows_bars)
-        run(job.config, job.folder, job.resume, job.overwrite, device, report, _start(job))
-        reports.put((name, "end", None))
-    except UserError as error:
-        reports.put((name, "end", f"{job.folder.name}: {error}"))
-    except Interrupted:
-        reports.put((name, "end", f"{job.folder.name}: stopped from outside; all is saved."))
-    except Exception as error:
-        if (own := plugins.own_error(error)) is None:
-            raise
-        reports.put((name, "end", f"{job.folder.name}: {own}"))
+    error = carry_out(job, device, gpus, ReportingDisplay(name, reports.put, shows_bars))
+    reports.put((name, "end", error))

@@ -17,6 +17,7 @@ from segue.report.paper_formats import paper_csv, paper_latex, paper_markdown, p
 from segue.report.paper_table import FilledTable
 from segue.studies.figures import draw, missing_text, serves, write_charts
 from segue.studies.grid import Grid, distinct, make_grid
+from segue.studies.jobs import Workers
 from segue.studies.missing import is_done, run_missing
 from segue.studies.pages import check_page, command_line, write_page
 from segue.studies.price import price
@@ -65,6 +66,7 @@ def reproduce(
     device: str = "auto",
     console: Console | None = None,
     quiet: bool = False,
+    workers: Workers | None = None,
 ) -> list[FilledTable]:
     """Carry out what is missing, unless `from_records`; show, and write, every table."""
     console = console or Console()
@@ -78,7 +80,7 @@ def reproduce(
     if not from_records and (missing := distinct(grids)):
         if words := dict.fromkeys(word for grid in grids for word in needed_words(grid)):
             raise UserError(f"Where are the images? Add {' '.join(words)}.")
-        failed = run_missing(missing, request.out, device, display)
+        failed = run_missing(missing, request.out, device, display, workers)
         for grid in grids:
             add_finished(grid)
     tables = [grid.table(table_notes(grid, stored)) for grid in grids if grid.item.kind == "table"]

@@ -24,6 +24,7 @@ from segue.engine.folder import plain_name
 from segue.engine.recipe import for_method, resolve
 from segue.report import Trials, TuningTable, choice_yaml, tuning_page, tuning_table
 from segue.report.tuning import Choice
+from segue.studies.jobs import Workers
 from segue.studies.missing import is_done, run_missing, started_runs
 from segue.studies.pages import check_page, command_line, write_page
 from segue.studies.requests import check_scenarios, check_words, named_methods, says, setting_text
@@ -53,6 +54,7 @@ def tune_methods(
     device: str = "auto",
     console: Console | None = None,
     quiet: bool = False,
+    workers: Workers | None = None,
 ) -> TuningTable:
     """Run each value of methods, named or `all`, that the recipe lists, and choose one for each."""
     console = console or Console()
@@ -74,7 +76,7 @@ def tune_methods(
         display.say(note)
     stored = read_yaml(folder / CHOICE) if (folder / CHOICE).is_file() else {}
     runs = {place: config for name in asked for place, config in _runs(folder, name, recipes[name]).items()}
-    failed = run_missing(runs, out, device, display)
+    failed = run_missing(runs, out, device, display, workers)
     table = TuningTable(setting, first.scenario.hold_out, _trials(folder, asked))
     if table.finished:
         console.print(tuning_table(table))

@@ -61,7 +61,7 @@ def read(text: str) -> Foreign:
         [1.0] * 3 if plain else said.get("image_std"),
         1.0 if said.get("do_rescale", True) else 255.0,
         size.get("shortest_edge", size.get("height")) if isinstance(size, dict) else size,
-        bool(said.get("do_reduce_labels")),
+        no_background=bool(said.get("do_reduce_labels", config.get("do_reduce_labels"))),
     )
 
 
@@ -117,6 +117,6 @@ def save(network: AdoptedNetwork, names: Sequence[str], folder: Path) -> None:
         "do_normalize": True,
         "image_mean": numbers.mean,
         "image_std": numbers.std,
-        "do_reduce_labels": False,
+        "do_reduce_labels": network.closed,
     }
     write_json(folder / "preprocessor_config.json", preparation, folder)

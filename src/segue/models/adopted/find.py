@@ -93,7 +93,8 @@ def _classifiers(module: nn.Module, seen: Watched, named: Sequence[str]) -> _Pro
     raise UserError(
         f"The classifier cannot be proven: the network answers with {channels} channels, but no convolution's"
         f" output, resized, is that answer (candidates with {channels} outputs: {names}). Name the layer that"
-        " gives the logits (classifier='PATH'), or hand in the network without what follows it."
+        " gives the logits (classifier='PATH', adopt.classifier=PATH), or hand in the network without"
+        " what follows it."
     )
 
 

@@ -14,17 +14,22 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.models.adopted.taps import classified
+
+NEVER = -1e4
+"""logit of a background that no pixel belongs to; half precision still holds it"""
 
 
 class GrowingLayer(nn.Module):
     """Stands where the network's own classifier stood."""
 
-    def __init__(self, like: nn.Conv2d) -> None:
+    def __init__(self, like: nn.Conv2d, front: float | None = None) -> None:
+        """`front` is the constant logit of a channel in front of all others, which the network lacks."""
         super().__init__()
-        self.in_channels = like.in_channels
+        self.in_channels, self.front = like.in_channels, front
         self.parts = nn.ModuleList()
         # on no device and in a tuple: the pattern of new parts, no part of the weights
         self._like = (copy.deepcopy(like).to("meta"),)
@@ -32,7 +37,8 @@ class GrowingLayer(nn.Module):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Channels of each step, background in the first."""
-        return tuple(part.out_channels for part in self.parts)
+        extra = int(self.front is not None)
+        return tuple(part.out_channels + extra * (index == 0) for index, part in enumerate(self.parts))
 
     def add(self, channels: int) -> nn.Conv2d:
         """Add a layer with fresh weights."""
@@ -63,7 +69,8 @@ class GrowingLayer(nn.Module):
     def logits(self, x_BFhw: Tensor) -> Tensor:
         if not self.parts:
             return x_BFhw[:, :0]  # not grown yet
-        return torch.cat([part(x_BFhw) for part in self.parts], dim=1)
+        logits_BKhw = torch.cat([part(x_BFhw) for part in self.parts], dim=1)
+        return logits_BKhw if self.front is None else F.pad(logits_BKhw, (0, 0, 0, 0, 1, 0), value=self.front)
 
     def forward(self, x_BFhw: Tensor) -> Tensor:
         return classified(self, x_BFhw, self.logits(x_BFhw))
@@ -74,7 +81,8 @@ class GrowingLayer(nn.Module):
         for part in self.parts:
             bias = 0.0 if part.bias is None else part.bias
             rows.append(x_MF @ part.weight.sum((2, 3)).t() + bias)
-        return torch.cat(rows, dim=1)
+        logits_MK = torch.cat(rows, dim=1)
+        return logits_MK if self.front is None else F.pad(logits_MK, (1, 0), value=self.front)
 
 
 class AdoptedClassifier:
@@ -111,11 +119,12 @@ class AdoptedClassifier:
     def grow(self, channels: int, balanced: bool) -> None:
         """Add channels. `balanced` starts them as equal shares of the background's probability (MiB).
 
-        A layer without bias cannot be shifted: its new channels start as plain copies of background.
+        A layer without bias cannot be shifted: its new channels start as plain copies of background. A
+        background that no pixel belongs to has nothing to share.
         """
         for index, layer in enumerate(self.layers):
-            layer.add(channels)
-            if balanced and len(layer.parts) > 1:
+            layer.add(channels - int(layer.front is not None and not layer.parts))
+            if balanced and layer.front is None and len(layer.parts) > 1:
                 layer.copy_background(math.log(channels + 1) if index == 0 else 0.0)
 
     def _inputs(self, h: Tensor) -> tuple[Tensor, ...]:

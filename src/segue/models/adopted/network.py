@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from segue.core.config import ModelConfig, validate
 from segue.core.errors import UserError
 from segue.models._speed.fold import link_norms
-from segue.models.adopted.grow import AdoptedClassifier, GrowingLayer
+from segue.models.adopted.grow import NEVER, AdoptedClassifier, GrowingLayer
 from segue.models.adopted.parts import Adoption
 from segue.models.adopted.taps import EncoderTap, InputTap, OutputTap, Pass, passing
 from segue.models.network import Network, Output, fusion_from
@@ -44,10 +44,13 @@ class AdoptedNetwork(Network):
         have_z = set() if parts.encoder is None else {"z"}
         have_stages = {"stages"} if parts.stages > 1 else set()
         have_rows = {"rows"} if len(parts.classifiers) == 1 else set()
-        self.offers = frozenset({"outputs", "h"} | have_z | have_stages | have_rows)
+        self.closed = self.adoption.closed
+        have_background = set() if self.closed else {"background"}
+        self.offers = frozenset({"outputs", "h"} | have_z | have_stages | have_rows | have_background)
         self.body = module
-        for path in parts.classifiers:
-            self.body.set_submodule(path, GrowingLayer(self.body.get_submodule(path)))
+        for index, path in enumerate(parts.classifiers):
+            front = (0.0 if index else NEVER) if self.closed else None
+            self.body.set_submodule(path, GrowingLayer(self.body.get_submodule(path), front))
         self.fusion: nn.Module | None = None
         numbers, scale = self.adoption.normalisation, 255 / self.adoption.normalisation.white
         for name in ("mean", "std"):
@@ -77,7 +80,7 @@ class AdoptedNetwork(Network):
         rows = [module.get_submodule(path) for path in parts.classifiers]
         network = cls(config, module)
         adoption, channels = network.adoption, rows[0].out_channels
-        network.classifier.grow(2 if adoption.binary else channels, balanced=False)
+        network.classifier.grow(2 if adoption.binary else channels + int(adoption.closed), balanced=False)
         network.classifier.to(rows[0].weight.device)
         with torch.no_grad():
             for layer, old in zip(network.classifier.layers, rows, strict=True):
@@ -237,10 +240,10 @@ class AdoptedNetwork(Network):
     def plain_module(self) -> nn.Module:
         """The module without what is put into it here."""
         body = copy.deepcopy(self).body
-        order = self.own_order()
+        order = [channel - int(self.closed) for channel in self.own_order()]
         for path in self.parts.classifiers:
             layer = body.get_submodule(path)
-            whole = copy.deepcopy(layer).add(sum(layer.sizes))
+            whole = copy.deepcopy(layer).add(len(order))
             for name, values in list(whole.named_parameters()):
                 rows = torch.cat([getattr(part, name) for part in layer.parts])[order]
                 setattr(whole, name, nn.Parameter(rows.detach().to(values.dtype)))
@@ -250,6 +253,8 @@ class AdoptedNetwork(Network):
     def own_order(self) -> list[int]:
         """For each channel of the module as it is saved, the channel here."""
         count, order = sum(self.classifier.sizes), self.adoption.order
+        if self.closed:
+            return list(range(1, count))
         now = {then: channel for channel, then in enumerate(order)}
         return [now.get(channel, channel) for channel in range(count)]
 

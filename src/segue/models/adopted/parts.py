@@ -77,3 +77,5 @@ class Adoption:
     """channels of the network as it came, in the order that they have now; empty: the same"""
     binary: bool = False
     """whether it came with one channel, beside which background has the logit 0"""
+    closed: bool = False
+    """whether it came without a background: the channel in front of its own ones is never the answer"""

@@ -1,0 +1,50 @@
+"""Networks from elsewhere on the command line: what was found is shown, what has grown is given back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from segue.core.progress import Display
+    from segue.deploy.model import Model
+
+NATIVE = "native"
+"""folder in a model folder: the model as its own library writes it"""
+
+
+def open_source(
+    text: str, words: Sequence[str], device: str, display: Display
+) -> tuple[Model, Model | str, list[str]]:
+    """The model that a text names, what to extend, and the words that do not describe the network."""
+    from segue.deploy.adopt_words import adopt_words, found_table
+    from segue.deploy.families import is_source
+    from segue.deploy.load import load
+
+    said, others = adopt_words(words)
+    model = load(text, device, **said)
+    if not is_source(text):
+        return model, text, others
+    for line in found_table(model, text, said):
+        display.say(line)
+    return model, model, others
+
+
+def write_native(model: Model, folder: Path, display: Display) -> None:
+    """Beside the weights of a model folder the files of the network's own library, if it has one."""
+    from segue.deploy.families import FAMILIES
+    from segue.models.adopted.network import AdoptedNetwork
+
+    network, native = model.network, folder / NATIVE
+    if native.is_dir():  # of a model that is being overwritten
+        shutil.rmtree(native)
+    if not isinstance(network, AdoptedNetwork) or network.adoption.source["kind"] not in FAMILIES:
+        return
+    library = network.adoption.source["kind"]
+    if network.fusion is not None or len(network.settled):
+        display.say(f"The fusion layer has no place in {library}: there is no {native}.")
+        return
+    model.save_native(native)
+    display.say(f"For code of {library}: {native}")
