@@ -92,6 +92,15 @@ def test_extend(tmp_path: Path, name: str) -> None:
         assert np.array_equal(ids(again), ids(extended))
 
 
+@pytest.mark.parametrize("size", [None, 48])
+def test_images_keep_their_size_whatever_the_crops(tmp_path: Path, size: int | None) -> None:
+    model = segue.adopt(network("own U-Net"), CLASSES, MEAN, STD, size=size)
+    extended = segue.extend(
+        model, new_images(tmp_path / "new"), tmp_path / "grown", method="mib", overrides=SHORT, device="cpu"
+    )
+    assert "train.crop=32" in SHORT and extended.images == model.images
+
+
 def test_crops_must_fit_the_network(tmp_path: Path) -> None:
     data = new_images(tmp_path / "new")
     words = [word for word in SHORT if "crop" not in word]

@@ -99,6 +99,8 @@ def extend(
     grown = load_run(folder, device=device, module=module)
     history = grown.history.after(loaded.history) if grown.history is not None else None
     grown = replace(grown, colours=_grown_colours(loaded, grown), history=history)
+    if isinstance(loaded.network, AdoptedNetwork):  # crops of the step are no reason to shrink its images
+        grown = replace(grown, images=replace(grown.images, size=loaded.images.size))
     _save_whole(grown, out)
     return grown
 

@@ -1,0 +1,37 @@
+"""The page about adopted networks says what the stored confusion matrices say."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stored_studies import ROOT
+
+from segue.core.metrics import iou
+
+STORED = sorted((ROOT / "results" / "adopted").glob("*.json"))
+
+
+def row(name: str, run: dict, known: int) -> str:
+    """A line of the page's tables: old classes, new classes, minutes on the clock and of CPU time."""
+    old = np.nanmean(iou(np.array(run["old_test"]))[1:known])
+    if "new_test" not in run:
+        return f"| {name} | {100 * old:.1f} |"
+    new = iou(np.array(run["new_test"]))[known:]
+    scores = " / ".join(f"{100 * score:.1f}" for score in new)
+    minutes = " | ".join(f"{run[key] / 60:.1f}" for key in ("seconds", "cpu_seconds"))
+    return f"| {name} | {100 * old:.1f} | {scores} | {100 * new.mean():.1f} | {minutes} |"
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_the_page_says_what_was_measured(path: Path) -> None:
+    study = json.loads(path.read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "results" / "adopted.md").read_text(encoding="utf-8")
+    known = len(study["before"]["old_test"])
+    rows = [row(name, run, known) for name, run in {"before": study["before"], **study["runs"]}.items()]
+    assert len(rows) > 1
+    assert not [line for line in rows if line not in page]
+
+
+def test_there_are_studies() -> None:
+    assert STORED
