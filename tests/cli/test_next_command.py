@@ -9,6 +9,7 @@ import inspect
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from own_folder import write_pair
@@ -157,7 +158,7 @@ def test_what_follows_an_extension_depends_on_the_verdict(
     monkeypatch.chdir(desk)
     verdict = Verdict(answer, "nothing.", (), {"bird": 50.0}, None, False)
     monkeypatch.setattr("segue.deploy.examine.examine", lambda *_: verdict)
-    monkeypatch.setattr("segue.deploy.extend.extend", lambda *_, **__: None)
+    monkeypatch.setattr("segue.deploy.extend.extend", lambda *_, **__: SimpleNamespace(network=None))
     found, _, err = segue("extend", "run", "birds", "--out", tmp_path / "grown")
     words = understood(err)
     assert found == code and words[0] == verb and word in words

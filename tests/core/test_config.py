@@ -43,6 +43,7 @@ FULL = {
         "weights": "w.safetensors",
         "pretrained": True,
         "frozen_stages": 2,
+        "network": {"kind": "smp"},
         "settled": ({"kind": "caf", "config": {"fusion": False}},),
     },
     "optim": {

@@ -22,7 +22,7 @@ from segue.deploy.model_file import load_model
 from segue.engine.checkpoint import CheckpointStore
 from segue.engine.restore import restore_method, restore_step
 from segue.methods.base import Method
-from segue.models import segmenter
+from segue.models import network
 from segue.models.fusion import FUSIONS
 
 CPU = torch.device("cpu")
@@ -239,8 +239,8 @@ FUSIONS["gate"] = Gate
 
 @pytest.mark.parametrize("way", ["described", "left out", "neither"])
 def test_fusion_layer_of_ones_own_is_exported_or_the_user_is_told_how(way, tmp_path, command, monkeypatch):
-    monkeypatch.setattr("segue.models.segmenter.FUSIONS", {**FUSIONS})  # what the file adds is undone
-    monkeypatch.setattr("segue.models.fusion.FUSIONS", segmenter.FUSIONS)
+    monkeypatch.setattr("segue.models.network.FUSIONS", {**FUSIONS})  # what the file adds is undone
+    monkeypatch.setattr("segue.models.fusion.FUSIONS", network.FUSIONS)
     method, target = tmp_path / "gated.py", tmp_path / "model.safetensors"
     method.write_text(GATED.format(described=DESCRIBED if way == "described" else ""))
     words = [f"method.params.left_out={way == 'left out'}".lower(), "train.epochs=1", "train.epochs_next=1"]
@@ -257,6 +257,6 @@ def test_fusion_layer_of_ones_own_is_exported_or_the_user_is_told_how(way, tmp_p
     ours, theirs = (network.double()(images).logits for network in (model, expected))
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
     if way == "described":
-        del segmenter.FUSIONS["gate"]  # as in a process that has not seen the file
+        del network.FUSIONS["gate"]  # as in a process that has not seen the file
         with pytest.raises(UserError, match=r"There is no fusion layer 'gate'.*is imported"):
             load_model(target)

@@ -11,7 +11,8 @@ from segue.core.scenario import make_scenario
 from segue.losses.ridge import ridge_sums, solve_ridge
 from segue.methods.acil import ACIL
 from segue.methods.base import StepContext
-from segue.testing import CLASSES, CPU, Bench
+from segue.testing import CPU, Bench
+from segue.testing.methods import CLASSES
 
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
 

@@ -139,9 +139,9 @@ class Segmenter(Network):
 
     def freeze_stages(self, count: int) -> None:
         """Freeze the backbone up to and including its first `count` stages."""
-        self._frozen_part = FrozenPart(self.backbone, count)
         for module in self.backbone.first_stages(count):
             self.freeze(module)
+        self._frozen_part = FrozenPart(self.backbone, count)
 
     def checkpoint(self) -> None:
         blocks = self.backbone.blocks()
