@@ -83,7 +83,7 @@ def pooled_cubes(
     ours = [*new_maps[:-1], fold_new_logits(new_maps[-1], num_old)]
     differences = [wide(new).square() - old for new, old in zip(ours, squares, strict=True)]
     over_places = [
-        torch.stack([_norm(F.avg_pool2d(each, size, 1, size // 2)) for size in sizes]).mean()
+        torch.stack([_norm(_pooled(each, size)) for size in sizes]).mean()
         for each in differences
     ]
     over_channels = [_norm(F.avg_pool3d(each[:, None], (3, 1, 1), 1, (1, 0, 0))) for each in differences[:-1]]
@@ -92,6 +92,12 @@ def pooled_cubes(
         weighed = factor * sum(distances[:-1]) + last_factor * distances[-1]
         total = total + weighed / len(distances)
     return total * math.sqrt((num_old + num_new) / num_new)
+
+
+def _pooled(map_BChw: Tensor, size: int) -> Tensor:
+    """Means over squares of places, rows first and then columns: a square at once would cost its area."""
+    rows_BChw = F.avg_pool2d(map_BChw, (size, 1), 1, (size // 2, 0))
+    return F.avg_pool2d(rows_BChw, (1, size), 1, (0, size // 2))
 
 
 def _norm(map_BChw: Tensor) -> Tensor:
