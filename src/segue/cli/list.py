@@ -83,7 +83,7 @@ def methods_table(rows: Rows) -> RenderableType:
     table = Table(box=None, pad_edge=False)
     for title in ("method", "what it is"):
         table.add_column(title, no_wrap=True)
-    table.add_column("keeps between steps")
+    table.add_column("keeps")
     for title in ("time", "memory"):
         table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
