@@ -111,7 +111,9 @@ def test_what_is_kept_is_counted_to_the_byte():
         def losses(self, batch):
             return {}
 
-    method = Keeper(None, torch.nn.Linear(5, 5))
+    model = torch.nn.Linear(5, 5)
+    model.offers = Keeper.needs
+    method = Keeper(None, model)
     assert bench.kept_bytes(method) == 0, "the model itself is not counted"
     method.register_buffer("importance", torch.zeros(3, 2))
     method.register_buffer("counts", torch.zeros(4, dtype=torch.int64))

@@ -82,10 +82,7 @@ def pooled_cubes(
     squares = [wide(each).square() for each in old_maps]
     ours = [*new_maps[:-1], fold_new_logits(new_maps[-1], num_old)]
     differences = [wide(new).square() - old for new, old in zip(ours, squares, strict=True)]
-    over_places = [
-        torch.stack([_norm(_pooled(each, size)) for size in sizes]).mean()
-        for each in differences
-    ]
+    over_places = [torch.stack([_norm(_pooled(each, size)) for size in sizes]).mean() for each in differences]
     over_channels = [_norm(F.avg_pool3d(each[:, None], (3, 1, 1), 1, (1, 0, 0))) for each in differences[:-1]]
     total = torch.zeros((), device=new_maps[0].device)
     for distances in (over_places, over_channels):
