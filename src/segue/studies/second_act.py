@@ -32,6 +32,8 @@ CHECKED = 100
 """most labelled test images of old classes that the verdict rests on"""
 SEARCHED = 40
 """scenes that are arranged for one in which the new class can be seen, at most"""
+WORDS = ("train.balance=none",)
+"""settings of the extension: shapes are large in these pictures, and balance would cost old classes"""
 
 
 def second_act(
@@ -61,9 +63,11 @@ def second_act(
         f"{gone}: deleted. What is left is the model itself, {model}.\n"
         f"{_write_data(folder, data)}\n"
         f"segue extend {model} {folder / 'new-images'} --check {folder / 'check-images'} --out {grown}"
+        f" {' '.join(WORDS)}"
     )
     extended = extend(
         *(model, folder / "new-images", grown),
+        overrides=WORDS,
         resume=not overwrite,
         overwrite=overwrite,
         device=device,
