@@ -24,6 +24,7 @@ from segue.report.paper_formats import latex, paper_csv, paper_latex, paper_mark
 from segue.report.paper_table import FilledTable
 from segue.studies import reproduce as study
 from segue.studies.grid import Grid, make_grid
+from segue.studies.price import image_passes
 from segue.studies.reproduce import collect, make_request, reproduce
 from segue.studies.scale import load_item
 
@@ -201,7 +202,28 @@ def test_data_that_nobody_named(tmp_path: Path) -> None:
 def test_listing_tells_state_cost_and_needs(tmp_path: Path) -> None:
     (row,) = study.list_items(make_request(["table1"], "paper", [], None, tmp_path))
     assert row["done"] == 0 and row["runs"] == 79 and row["needs"] == "voc=FOLDER"
-    assert row["cost"].endswith("h of an A100") and 20 < float(row["cost"].split()[0]) < 100
+    assert row["cost"].endswith("h of an A100") and 20 < float(row["cost"].split()[0]) < 60
+
+
+def first_steps_paid(rows: Iterable[tuple[str, str]]) -> int:
+    """How many of these methods and settings train a step 0 at the paper's scale."""
+    recipes = {
+        Path(setting.replace(" ", "-")) / method: resolve(
+            method, "voc", *setting.split(), ["train.norm=batch"]
+        )
+        for method, setting in rows
+    }
+    paid = image_passes(recipes)
+    return sum(paid[place] > 8000 * recipe.train.epochs_of(0) for place, recipe in recipes.items())
+
+
+def test_a_shared_step_0_is_paid_once() -> None:
+    assert first_steps_paid([("finetune", "15-5 disjoint"), ("mib", "15-1 disjoint")]) == 1
+    assert first_steps_paid([("finetune", "15-5 disjoint"), ("mib", "15-5 overlapped")]) == 2
+    assert first_steps_paid([("finetune", "15-5 disjoint"), ("ewc", "15-5 disjoint")]) == 1
+    assert first_steps_paid([("pi", "15-5 disjoint"), ("ewc", "15-5 disjoint")]) == 2
+    assert first_steps_paid([("caf", "15-5 disjoint"), ("mib", "15-5 disjoint")]) == 2
+    assert first_steps_paid([("joint", "15-5 disjoint"), ("mib", "15-5 disjoint")]) == 2
 
 
 def test_rows_of_a_recipe_are_forms_of_one_method() -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from segue.core import plugins
 from segue.core.config import RunConfig
 from segue.core.costs import read_costs
 from segue.core.scenario import canonical_split
+from segue.engine.start import first_step
 from segue.plan.gpus import find_gpu
+from segue.studies.first_steps import shared_first_steps
 from segue.studies.scale import Scale
 
 GPU, UTILISATION = "a100", 0.3
@@ -32,13 +33,13 @@ def price(missing: Mapping[Path, RunConfig], scale: Scale) -> str:
 
 def image_passes(missing: Mapping[Path, RunConfig]) -> dict[Path, float]:
     """Images times epochs of each run, weighted by what its method costs beside fine-tuning."""
-    costs, passes, shared = read_costs().methods, dict[Path, float](), set[str]()
+    costs, passes = read_costs().methods, dict[Path, float]()
+    first_steps = {place: first_step(recipe, _published_start(recipe)) for place, recipe in missing.items()}
+    starts = shared_first_steps(first_steps, {}, lambda donor: True)
     for place, recipe in missing.items():
         images = _images(recipe)
         ratio = costs[recipe.method.name].time if recipe.method.name in costs else 1.0
-        first = _first_step(place, recipe)
-        passes[place] = 0.0 if first in shared else images[0] * recipe.train.epochs_of(0)
-        shared.add(first)
+        passes[place] = 0.0 if starts[place] else images[0] * recipe.train.epochs_of(0)
         later = (count * recipe.train.epochs_of(step) for step, count in enumerate(images) if step)
         passes[place] += ratio * sum(later)
     return passes
@@ -53,12 +54,13 @@ def _images(recipe: RunConfig) -> tuple[int, ...]:
     return kind.published_steps[f"{canonical_split(str(wanted.split))} {wanted.mode}{order}"]
 
 
-def _first_step(place: Path, recipe: RunConfig) -> str:
-    """What decides step 0, as far as runs in one folder can differ in it."""
-    start = plugins.find("method", recipe.method.name).start(recipe.method.params)
-    recipe_of = json.dumps([asdict(recipe.optim), asdict(recipe.train)], default=str)
+def _published_start(recipe: RunConfig) -> dict[str, Any]:
+    """What of a manifest decides step 0, without the images: its classes and how many images there are."""
+    scenario, images = recipe.scenario, _images(recipe)[0]
     offline = plugins.declared(recipe.method.name).offline
-    return f"{place.parent} {recipe_of} {start} {place if offline else ''}"
+    classes = "all" if offline else canonical_split(str(scenario.split)).split("-")[0]
+    order = scenario.order or "a"
+    return {"steps": [{"new": [classes, order], "train": [scenario.mode], "images": images}]}
 
 
 def _hours(hours: float) -> str:
