@@ -1,6 +1,6 @@
 """Whether one method is better than another, or the test images happened to suit it: a paired bootstrap.
 
-The test images are drawn anew with replacement, many times. Each draw is the same for both methods and for all
+The test images are drawn anew with replacement, many times. Each draw is the same for both methods and all
 seeds, so that what makes an image hard for both cancels. Runs of equal seed are paired, and the seeds'
 differences are averaged. The interval tells what other test images might have given; what other seeds might
 have given is the standard deviation over seeds.

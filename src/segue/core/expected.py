@@ -19,7 +19,7 @@ Numbers = tuple[float | None, ...]
 Rows = Mapping[str, Mapping[str, Numbers]]
 PREFIX = "expected-"
 HEAD = """\
-# Mean IoU in percent that was reached here at scale {scale}; the paper's numbers are elsewhere. With --verify,
+# Mean IoU in percent that was reached at scale {scale}; the paper's numbers are elsewhere. With --verify,
 # `segue reproduce` holds today's runs against them: off by more than `tolerance` points, and by more than two
 # standard deviations of the seeds, is an error. Written by `segue reproduce ITEM --scale {scale} --accept`.
 """

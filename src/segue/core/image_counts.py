@@ -1,8 +1,8 @@
 """How a step answered on every single test image: what a paired bootstrap over images needs.
 
-`images/<k>.npz` in a run folder holds, for each test image and channel, the pixels that are right (hits), that
-have this truth, and that are predicted so. Their sums over the images are the margins of the step's confusion
-matrix. Most are zero, so that a file takes some ten kilobytes.
+`counts/<k>.npz` in a run folder holds, for each test image and channel, the pixels that are right (hits),
+that have this truth, and that are predicted so. Summed over the images they are the margins of the step's
+confusion matrix. Most are zero, so that a file takes some ten kilobytes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from segue.core.errors import UserError
+from segue.core.packed import packed_counts
 from segue.core.records import atomic_file
 
 PARTS = ("hits", "truth", "predicted")
@@ -45,16 +46,17 @@ def digest(keys: Sequence[str]) -> str:
 
 
 def counts_file(folder: Path, step: int) -> Path:
-    return folder / "images" / f"{step}.npz"
+    return folder / "counts" / f"{step}.npz"
 
 
 def read_counts(folder: Path, step: int) -> ImageCounts | None:
     """None if the run has kept none: it is older than these files."""
     path = counts_file(folder, step)
-    return counts_from_bytes(path.read_bytes(), path) if path.is_file() else None
+    content = path.read_bytes() if path.is_file() else packed_counts(folder, step)
+    return None if content is None else _from_bytes(content, path)
 
 
-def counts_from_bytes(content: bytes, path: Path) -> ImageCounts:
+def _from_bytes(content: bytes, path: Path) -> ImageCounts:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             found = ImageCounts(file["counts"].astype(np.int64), str(file["images"]))

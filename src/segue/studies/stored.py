@@ -13,7 +13,8 @@ from segue.core import plugins
 from segue.core.config import RunConfig, as_dict
 from segue.core.errors import UserError
 from segue.core.overrides import differences
-from segue.core.records import RunRecord, read_run, read_yaml
+from segue.core.packed import STUDY_FILE, packed_places
+from segue.core.records import RunRecord, read_recipe, read_run
 from segue.engine.folder import MAY_CHANGE
 from segue.engine.recipe import complete
 
@@ -49,7 +50,7 @@ class StoredRuns:
 
     def _stored(self, place: Path, offline: bool) -> dict[str, Any]:
         if place not in self._recipes:
-            config = complete(read_yaml(place / "recipe.yaml"))  # it may be older than some settings
+            config = complete(read_recipe(place))  # it may be older than some settings
             self._recipes[place] = _comparable(config, offline)
         return self._recipes[place]
 
@@ -72,12 +73,12 @@ class StoredRuns:
 
 
 def find_runs(folders: Iterable[Path]) -> StoredRuns:
-    """All runs below these folders; links are not followed."""
+    """All runs below these folders, packed ones too; links are not followed."""
     found = StoredRuns()
     for folder in folders:
         for place in _run_folders(folder):
             try:
-                recipe = read_yaml(place / "recipe.yaml")
+                recipe = read_recipe(place)
                 offline = _is_offline(recipe)
                 found.places.setdefault(_key(recipe, offline), []).append(place)
             except (UserError, KeyError, TypeError, AttributeError) as error:
@@ -91,6 +92,9 @@ def _run_folders(folder: Path) -> Iterator[Path]:
         if "recipe.yaml" in files:
             inside.clear()  # a run holds no other
             yield Path(place)
+        elif STUDY_FILE in files:
+            packed = packed_places(Path(place) / STUDY_FILE)
+            yield from (each for each in packed if not (each / "recipe.yaml").is_file())
 
 
 def _is_offline(recipe: Mapping[str, Any]) -> bool:
