@@ -19,13 +19,15 @@ from segue import cli
 from segue.core.config import RunConfig, to_yaml
 from segue.core.errors import UserError
 from segue.core.expected import write_expected
-from segue.core.records import StepRecord
-from segue.engine.recipe import named_rows, resolve
+from segue.core.records import StepRecord, read_run
+from segue.engine.recipe import complete, named_rows, resolve
+from segue.report.files import write_report
 from segue.report.paper_formats import latex, paper_csv, paper_latex, paper_markdown
 from segue.report.paper_table import FilledTable
 from segue.studies import reproduce as study
 from segue.studies import scale
 from segue.studies.grid import Grid, make_grid
+from segue.studies.missing import is_done
 from segue.studies.price import image_passes
 from segue.studies.reproduce import collect, make_request, reproduce
 from segue.studies.scale import load_item
@@ -123,6 +125,20 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "recipe.yaml").write_text("method: 3\n")
     assert any("broken is left out" in note for note in made("table4", tmp_path).notes)
+
+
+def test_a_packed_study_serves_like_its_folders(tmp_path: Path) -> None:
+    store_all("table4", tmp_path / "out")
+    before = made("table4", tmp_path / "out")
+    runs = [read_run(place) for place in sorted((tmp_path / "out" / "quick").glob("*/*"))]
+    write_report(runs, tmp_path / "out" / "quick" / "study.jsonl")
+    for run in runs:
+        shutil.rmtree(run.folder)
+    after = made("table4", tmp_path / "out")
+    assert after.rows == before.rows and after.sources == before.sources
+    assert is_done(runs[0].folder, complete(runs[0].recipe))
+    with pytest.raises(UserError, match="started with another recipe"):
+        is_done(runs[0].folder, complete(runs[1].recipe))
 
 
 def test_joint_of_one_split_serves_all(tmp_path: Path) -> None:
