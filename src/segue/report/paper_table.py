@@ -154,7 +154,7 @@ class FilledTable:
             return Status(NOT_RUN, f"not run any more: {where}", once)
         outside = [target for target in targets if target.off > tolerance]
         if not outside:
-            return Status(REPRODUCED, REPRODUCED + count, once)
+            return Status(REPRODUCED, ("our own value " if once else "") + REPRODUCED + count, once)
         if all(target.off <= NOISE * target.cell.ours.std for target in outside):
             return Status(WITHIN_NOISE, WITHIN_NOISE + count, once)
         worst = max(outside, key=lambda target: target.off)
