@@ -109,6 +109,13 @@ def test_formats_have_all_columns(tmp_path: Path) -> None:
     assert latex("50% of a_b & c") == r"50\% of a\_b \& c"
 
 
+def test_mean_ranks_over_the_blocks_are_drawn(tmp_path: Path) -> None:
+    store_all("table5", tmp_path, lambda row: 3 + row.count("+"))
+    table = made("table5", tmp_path)
+    assert set(table.scores()) == set(table.item.blocks) and "Joint" not in str(table.scores())
+    assert (tmp_path / "quick" / "table5-ranks.svg").is_file()
+
+
 def test_runs_of_another_protocol_are_named_and_left_out(tmp_path: Path) -> None:
     store_all("table4", tmp_path)
     wanted = next(each for each in grid_of("table4", tmp_path).wanted if each.row == "Ours")

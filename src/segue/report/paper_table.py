@@ -179,6 +179,18 @@ class FilledTable:
             if state.expected and state.kind in BROKEN
         ]
 
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Our means of the last column of each block that was run, by row; without bounds."""
+        found = {
+            block: {
+                row.name: row.cells[block][-1].ours.mean
+                for row in self.rows
+                if not row.row.reference and row.cells[block][-1].run
+            }
+            for block in self.item.blocks
+        }
+        return {block: rows for block, rows in found.items() if rows}
+
     def reached(self) -> Rows:
         """Today's means of every row that was run, as values for later checks."""
         found = {

@@ -15,6 +15,7 @@ from segue.core.progress import Display
 from segue.core.records import atomic_file, read_run
 from segue.report.paper_formats import paper_csv, paper_latex, paper_markdown, paper_terminal
 from segue.report.paper_table import FilledTable
+from segue.report.ranks import rank_chart
 from segue.studies.figures import draw, missing_text, serves, write_charts
 from segue.studies.grid import Grid, distinct, make_grid
 from segue.studies.jobs import Workers
@@ -92,6 +93,8 @@ def reproduce(
         console.print(paper_terminal(table, console.width))
         for ending, written in FORMATS.items():
             _write(request.files / f"{table.name}.{ending}", written(table), display)
+        if (ranks := rank_chart(table.title, table.scores())) is not None:
+            write_charts(f"{table.name}-ranks", iter([("", ranks)]), request.files, display)
     for grid in grids:
         if grid.item.kind != "table":
             write_charts(grid.name, draw(grid, request.images, display), request.files, display)
