@@ -58,6 +58,12 @@ def test_a_teacher_counts() -> None:
     assert taught.fixed > alone.fixed and taught.flops > alone.flops
 
 
+def test_only_steps_that_are_trained_count() -> None:
+    every, first = (need_of(recipe("train.epochs=3", method=name)).seen for name in ("finetune", "acil"))
+    assert every is not None and first is not None and 0 < first < every
+    assert first == need_of(recipe("train.epochs=3", "train.epochs_next=9", method="acil")).seen
+
+
 @pytest.mark.parametrize(
     ("word", "number"),
     [("train.crop=60000", "60000"), ("train.crop=100000000000000000000", "100000000000000000000"),

@@ -99,15 +99,15 @@ def before_run(
 def _distinct(recipes: Sequence[RunConfig]) -> list[RunConfig]:
     """Of recipes that differ in seeds and losses alone one is looked at."""
     alike = {
-        (_has_teacher(recipe), str(recipe.model), str(replace(recipe.train, seed=0))): recipe
+        (_kind(recipe).uses_teacher, str(recipe.model), str(replace(recipe.train, seed=0))): recipe
         for recipe in recipes
     }
     return list(alike.values())
 
 
-def _has_teacher(config: RunConfig) -> bool:
+def _kind(config: RunConfig) -> type[Method]:
     kind: type[Method] = plugins.find("method", config.method.name)
-    return kind.uses_teacher
+    return kind
 
 
 def need_of(config: RunConfig, network: Segmenter | None = None) -> Need:
@@ -120,7 +120,7 @@ def need_of(config: RunConfig, network: Segmenter | None = None) -> Need:
     else:
         network = _on_paper(network)
     counts = _images(config)
-    teacher = _has_teacher(config) and (counts is None or len(counts[0]) > 1)
+    teacher = _kind(config).uses_teacher and (counts is None or len(counts[0]) > 1)
     student, flops = _iteration(network, config)
     old, old_flops = _prediction(network, config) if teacher else (0, 0)
     parameters = sum(each.nbytes for each in network.parameters())
@@ -159,11 +159,11 @@ def _images(config: RunConfig) -> tuple[Scenario, int] | None:
 
 def _seen(config: RunConfig, scenario: Scenario, images: int) -> int:
     """Images of all epochs, if those of a step are in proportion to its new classes; all that extend."""
-    learned, classes = config.scenario.learned, len(scenario.classes.ids)
+    learned, classes, kind = config.scenario.learned, len(scenario.classes.ids), _kind(config)
     return sum(
         (images if learned else round(images * len(step.new) / classes)) * config.train.epochs_of(step.index)
         for step in scenario
-        if step.index >= learned
+        if step.index >= learned and kind.trains(step)
     )
 
 

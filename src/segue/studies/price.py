@@ -10,7 +10,8 @@ from pathlib import Path
 from segue.core import plugins
 from segue.core.config import RunConfig
 from segue.core.costs import read_costs
-from segue.core.scenario import canonical_split
+from segue.core.scenario import Scenario, canonical_split
+from segue.engine.build import build_scenario
 from segue.plan.gpus import find_gpu
 from segue.studies.scale import Scale
 
@@ -39,9 +40,16 @@ def image_passes(missing: Mapping[Path, RunConfig]) -> dict[Path, float]:
         first = _first_step(place, recipe)
         passes[place] = 0.0 if first in shared else images[0] * recipe.train.epochs_of(0)
         shared.add(first)
-        later = (count * recipe.train.epochs_of(step) for step, count in enumerate(images) if step)
-        passes[place] += ratio * sum(later)
+        passes[place] += ratio * sum(
+            count * recipe.train.epochs_of(step.index)
+            for step, count in zip(_steps(recipe), images, strict=True)
+            if not step.first and plugins.find("method", recipe.method.name).trains(step)
+        )
     return passes
+
+
+def _steps(recipe: RunConfig) -> Scenario:
+    return build_scenario(recipe, plugins.find("dataset", recipe.scenario.dataset))[0]
 
 
 def _images(recipe: RunConfig) -> tuple[int, ...]:
