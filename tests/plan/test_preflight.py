@@ -113,12 +113,13 @@ def test_one_line_says_time_memory_and_disk(segue, tmp_path: Path) -> None:
     assert code == 2 and "would need" in err
 
 
-def test_a_backbone_that_cannot_be_followed_is_trained_all_the_same(monkeypatch) -> None:
+def test_a_backbone_that_cannot_be_followed_is_trained_all_the_same(monkeypatch, capsys) -> None:
     def fails(*_: object) -> None:
         raise RuntimeError("needs numbers")
 
     monkeypatch.setattr(preflight, "_iteration", fails)
-    before_run([recipe()], "cpu", QUIET)
+    before_run([recipe()], "cpu", Display())
+    assert capsys.readouterr().err == "", "what it will take is not known"
 
 
 def test_memory_of_a_container_counts(tmp_path: Path) -> None:

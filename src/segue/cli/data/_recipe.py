@@ -23,7 +23,7 @@ def data_recipe(
 ) -> RunConfig:
     """The recipe of a run on this data. `source` is a recipe file or a run folder.
 
-    Unless that says otherwise the method is fine-tuning, and all classes come at once.
+    Unless that says otherwise the method is caf, as in the command to train it, and all classes come at once.
     """
     from segue.core.records import read_yaml
     from segue.engine.recipe import resolve, stored_recipe
@@ -36,5 +36,5 @@ def data_recipe(
     scenario, method = (stored.get(name) or {} for name in ("scenario", "method"))
     said = any(word.startswith(("scenario.split=", "scenario.manifest=")) for word in words)
     said = said or bool(split or scenario.get("split") or scenario.get("manifest"))
-    name = None if method.get("name") else "finetune"
+    name = None if method.get("name") else "caf"
     return resolve(name, on, split if said else "offline", mode, words, source, device, say)
