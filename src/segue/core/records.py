@@ -74,10 +74,14 @@ def append_file(path: Path, root: Path) -> IO[bytes]:
     return open(path, "ab")
 
 
-def write_json(path: str | Path, document: Any, root: Path | None = None) -> None:
+def write_text(path: str | Path, text: str, root: Path | None = None) -> None:
+    """Text in UTF-8, whole or not at all; what is none, as in the name of a file, is escaped as in JSON."""
     with atomic_file(path, root) as file:
-        text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-        file.write(text.encode("utf-8", "backslashreplace"))  # what is no text: as JSON escapes it
+        file.write(text.encode("utf-8", "backslashreplace"))
+
+
+def write_json(path: str | Path, document: Any, root: Path | None = None) -> None:
+    write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n", root)
 
 
 @dataclass(frozen=True)

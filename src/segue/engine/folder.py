@@ -19,7 +19,7 @@ from segue.core.launch import launcher, this_launch
 from segue.core.manifest import read_manifest
 from segue.core.ordinary import user_path
 from segue.core.overrides import differences
-from segue.core.records import atomic_file, read_yaml, write_json
+from segue.core.records import read_yaml, write_json, write_text
 from segue.engine.own_files import LAUNCH_FILE, check_own
 from segue.engine.recipe import complete
 
@@ -100,8 +100,7 @@ def after_restart(folder: Path, resume: bool, overwrite: bool) -> tuple[bool, bo
 
 def note_launch(folder: Path) -> None:
     if this_launch().by_torchrun:
-        with atomic_file(folder / LAUNCH_FILE, folder) as file:
-            file.write(launcher().encode())
+        write_text(folder / LAUNCH_FILE, launcher(), folder)
 
 
 def identity(config: RunConfig) -> str:
@@ -171,8 +170,7 @@ def open_folder(folder: Path, config: RunConfig, manifest: dict[str, Any]) -> No
         check_images(folder, manifest)
         return
     write_json(folder / "scenario.json", manifest, folder)
-    with atomic_file(folder / "recipe.yaml", folder) as file:
-        file.write(to_yaml(config).encode())
+    write_text(folder / "recipe.yaml", to_yaml(config), folder)
 
 
 def check_images(folder: Path, manifest: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from segue.core.errors import UserError
 from segue.core.progress import Display
-from segue.core.records import atomic_file, read_run
+from segue.core.records import read_run, write_text
 from segue.report.paper_formats import paper_csv, paper_latex, paper_markdown, paper_terminal
 from segue.report.paper_table import FilledTable
 from segue.studies.figures import draw, missing_text, serves, write_charts
@@ -172,8 +172,7 @@ def paper_page(tables: Sequence[FilledTable], request: Request, from_records: bo
 
 
 def _write(path: Path, text: str, display: Display) -> None:
-    with atomic_file(path) as file:
-        file.write(text.encode())
+    write_text(path, text)
     display.say(f"Written: {path}")
 
 
