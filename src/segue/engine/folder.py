@@ -19,7 +19,7 @@ from segue.core.launch import launcher, this_launch
 from segue.core.manifest import read_manifest
 from segue.core.ordinary import user_path
 from segue.core.overrides import differences
-from segue.core.records import read_yaml, write_json, write_text
+from segue.core.records import is_run, read_yaml, write_json, write_text
 from segue.engine.own_files import LAUNCH_FILE, check_own
 from segue.engine.recipe import complete
 
@@ -64,13 +64,13 @@ def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool)
     if resume and overwrite:
         raise UserError("--resume goes on, --overwrite starts anew: choose one of them.")
     _refuse_file(folder)
-    is_run = (folder / "recipe.yaml").is_file()
+    began = is_run(folder)
     content = list(folder.iterdir()) if folder.exists() else []
-    if (resume or overwrite) and not is_run and not all(EARLY_FILES.fullmatch(path.name) for path in content):
+    if (resume or overwrite) and not began and not all(EARLY_FILES.fullmatch(path.name) for path in content):
         raise UserError(f"{folder} is not a run folder: it has no recipe.yaml, but other files.")
-    if overwrite and is_run:
+    if overwrite and began:
         check_own(folder)
-    elif resume and is_run:
+    elif resume and began:
         stored = complete(read_yaml(folder / "recipe.yaml"))  # it may be older than some settings
         lines = differences(read_back(stored), read_back(config))
         lines = [line for line in lines if line.split(":")[0] not in MAY_CHANGE]
@@ -166,7 +166,7 @@ def _lock(folder: Path, fcntl: ModuleType) -> int | None:
 
 def open_folder(folder: Path, config: RunConfig, manifest: dict[str, Any]) -> None:
     """Write recipe and manifest, or check that a run to be resumed still has the same images."""
-    if (folder / "recipe.yaml").is_file() and (folder / "scenario.json").is_file():
+    if is_run(folder) and (folder / "scenario.json").is_file():
         check_images(folder, manifest)
         return
     write_json(folder / "scenario.json", manifest, folder)
