@@ -96,7 +96,7 @@ def command(
 def _class_scores(record: RunRecord) -> str:
     """IoU of every class at the end, in one line."""
     from segue.core.metrics import iou
-    from segue.report.tables import format_number
+    from segue.report.comparison import format_number
 
     last = record.steps[-1]
     shown = zip(last.classes, iou(last.matrix), strict=True)

@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from segue.core.records import write_text
-from segue.report.tables import format_number
+from segue.report.comparison import format_number
 
 
 def render_page(template: str, **values: Any) -> str:
