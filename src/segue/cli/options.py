@@ -107,6 +107,13 @@ Cluster = Annotated[
     str | None,
     typer.Option("--cluster", metavar="ADDRESS", help="Run on a Ray cluster: auto or HOST:PORT."),
 ]
+ModelPlace = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A model folder, a run folder, a model file, or a network from elsewhere: hf:FOLDER.",
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 StepOption = Annotated[
     int | None,

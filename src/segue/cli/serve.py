@@ -8,19 +8,13 @@ import typer
 
 from segue.cli._stories import USE
 from segue.cli._tell import tell
-from segue.cli.options import Device
+from segue.cli.options import Device, ModelPlace
 
 STORY, PLACE = USE, 10
 
 
 def command(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A model folder, a run folder, a model file, or a network from elsewhere: hf:FOLDER.",
-        ),
-    ],
+    model: ModelPlace,
     other: Annotated[
         str | None, typer.Argument(metavar="MODEL2", help="A second model, to compare on the page.")
     ] = None,
