@@ -86,8 +86,9 @@ def _write_record(
     config, scenario, folder = data.config, data.scenario, site.folder
     images = {"train": len(data.train_keys[step.index]), "test": len(data.test_images[step.index])}
     if (replay := replay_memory(config.method.params)) is not None:
-        images["memory"] = len(data.exemplars(step.index, replay.size))
-        kept = data.exemplars(step.index + 1, replay.size)
+        before = data.exemplars(step.index, replay.size)
+        images["memory"] = len(before)
+        kept = data.exemplars_after(step.index, before, replay.size)
         write_exemplars(folder, step.index, kept, data.train_set.keys)
     if data.kept is not None:
         images["kept"] = len(data.kept.images)

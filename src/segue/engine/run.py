@@ -267,8 +267,7 @@ def _train(
     aside += time.monotonic() - began
     outcome = {"losses": losses, "seconds": spent + aside, "peak_memory": peak_memory(device)}
     if log is not None:
-        tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
-        site.store.save_finished(step.index, tree | {"weights": weights})
+        site.store.save_step(step.index, method, outcome, log.size, weights)
     return outcome
 
 
@@ -296,9 +295,7 @@ def _begin_with(method: Method, learned: Learned, step: Step, site: Site) -> Non
             f" it begins anew with {len(untold)} tensors, such as {untold[0]}."
         )
     if site.group.first:
-        outcome = {"losses": {}, "seconds": 0.0, "peak_memory": 0}
-        tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": 0, "weights": None}
-        site.store.save_finished(step.index, tree)
+        site.store.save_step(step.index, method, {"losses": {}, "seconds": 0.0, "peak_memory": 0})
 
 
 def _take_over(method: Method, data: Data, step: Step, site: Site, start: dict[str, Any]) -> dict[str, Any]:
@@ -306,8 +303,7 @@ def _take_over(method: Method, data: Data, step: Step, site: Site, start: dict[s
     context, precision = _context(data, step, site.device), data.config.train.precision
     take_over(method, context, start, site.folder, precision)
     if site.group.first:
-        tree = {"method": method.state_dict(), "outcome": start["outcome"], "log_bytes": 0}
-        site.store.save_finished(step.index, tree | {"weights": start.get("weights")})
+        site.store.save_step(step.index, method, start["outcome"], weights=start.get("weights"))
     return start["outcome"]
 
 

@@ -31,7 +31,7 @@ class Checkup:
     notes: tuple[str, ...]
     """how images were found, which lists are not used, sizes"""
     costs: tuple[str, ...]
-    """what `segue train` will say before it starts"""
+    """words of `segue train` before its first step"""
     bad: int
     """images that cannot be used"""
 
