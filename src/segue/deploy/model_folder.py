@@ -34,7 +34,7 @@ from segue.deploy.model_file import WRONG_HEADER, Header, described_network, wro
 from segue.models.network import Network
 
 FORMAT = "segue-folder-1"
-READABLE = ("segue-folder-1",)
+READABLE = (FORMAT,)
 """formats of all versions so far: what was written once can always be read"""
 WEIGHTS, KEPT, CONFIG, PREPARATION, CARD = (
     *("model.safetensors", "kept.safetensors", "config.json", "preprocessor_config.json", "README.md"),
