@@ -33,7 +33,7 @@ from segue.data.transforms import CropOn, test_transform, train_transform
 from segue.engine.build import build_scenario, index_classes, open_set
 from segue.engine.images import chosen_by_name, step_images, step_problems
 from segue.engine.processes import ALONE, Group
-from segue.engine.runtime import derive_seed
+from segue.engine.seeds import derive_seed
 
 
 @dataclass(frozen=True, kw_only=True)

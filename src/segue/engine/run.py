@@ -23,6 +23,7 @@ from segue.engine.build import build_method
 from segue.engine.cautions import cautions
 from segue.engine.checkpoint import CheckpointStore, ResumePoint, load_strictly
 from segue.engine.data import Data, build_data
+from segue.engine.device import autocast, peak_memory, reset_peak_memory
 from segue.engine.folder import (
     after_restart,
     check_folder,
@@ -38,13 +39,7 @@ from segue.engine.log import RunLog
 from segue.engine.own_files import clear_folder
 from segue.engine.processes import Group, joined
 from segue.engine.record import record_step, step_title, watcher
-from segue.engine.runtime import (
-    autocast,
-    derive_seed,
-    peak_memory,
-    reset_peak_memory,
-    seed_all,
-)
+from segue.engine.seeds import derive_seed, seed_all
 from segue.engine.similar_start import start_from_similar
 from segue.engine.site import Site
 from segue.engine.start import read_start, take_over, weights_content

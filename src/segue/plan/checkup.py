@@ -17,8 +17,8 @@ from segue.data.doctor.diagnosis import Diagnosis, diagnose, numbered
 from segue.data.doctor.examine import Examined, examine
 from segue.data.skip import write_skip_list
 from segue.engine.build import build_scenario, open_sets
+from segue.engine.device import pick_device
 from segue.engine.images import step_images, step_problems
-from segue.engine.runtime import pick_device
 from segue.plan.preflight import Forecast, forecast
 from segue.report.checkup import spread_text
 

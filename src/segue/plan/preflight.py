@@ -26,7 +26,7 @@ from segue.core.progress import Display
 from segue.core.scenario import Scenario
 from segue.engine.build import build_scenario, check_data_fits, check_weights, open_set
 from segue.engine.checkpoint import KEPT
-from segue.engine.runtime import pick_device
+from segue.engine.device import pick_device
 from segue.methods.base import Method
 from segue.models.segmenter import Segmenter
 from segue.plan.dry_run import DryRun
