@@ -21,6 +21,7 @@ from stored_studies import (
 )
 
 from benchmarks.page import SECTIONS, performance_page
+from segue.core import plugins
 from segue.core.metrics import run_scores
 from segue.core.progress import Display
 from segue.core.records import read_run, read_yaml
@@ -205,3 +206,9 @@ def bench_records() -> dict[str, dict]:
 
 def test_performance_page_is_made_from_the_records() -> None:
     assert (ROOT / "docs" / "performance.md").read_text(encoding="utf-8") == performance_page(bench_records())
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/methods.md"])
+def test_every_method_is_named(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert [name for name in plugins.names("method") if f"`{name}`" not in text] == []
