@@ -145,9 +145,7 @@ def test_layers_in_order(mine, tmp_path):
     assert (plain.train.epochs, plain.optim.lr_next) == wanted, "protocol"
     config = resolve(mine, "scenes", "5-2")
     assert (config.train.epochs, config.optim.lr_next) == (99, 0.3), "method over protocol"
-    assert config.train.batch_size == protocol["train"]["batch_size"], (
-        "the protocol where it says nothing"
-    )
+    assert config.train.batch_size == protocol["train"]["batch_size"], "the protocol where it says nothing"
     assert asdict(config.method.params) == {"weight": 3.0, "other": 2.0}, "the more special setting wins"
     assert asdict(resolve(mine, "scenes", "3-3").method.params) == {"weight": 2.0, "other": 2.0}
     assert asdict(resolve(mine, "voc", "15-5").method.params) == {"weight": 7.0, "other": 1.0}
