@@ -17,7 +17,7 @@ from segue.engine.build import build_scenario
 from segue.engine.recipe import resolve
 from segue.plan import preflight
 from segue.plan.footprint import footprint, step_session
-from segue.plan.preflight import before_run, need_of
+from segue.plan.preflight import before_run, forecast, need_of
 
 QUIET = Display(quiet=True)
 GIB = 2**30
@@ -62,6 +62,13 @@ def test_only_steps_that_are_trained_count() -> None:
     every, first = (need_of(recipe("train.epochs=3", method=name)).seen for name in ("finetune", "acil"))
     assert every is not None and first is not None and 0 < first < every
     assert first == need_of(recipe("train.epochs=3", "train.epochs_next=9", method="acil")).seen
+
+
+def test_of_equal_memory_the_longest_run_is_told(monkeypatch) -> None:
+    monkeypatch.setattr(preflight, "_line", lambda recipe, *_: recipe.method.name)
+    recipes = [recipe(method=name) for name in ("finetune", "acil")]
+    found = [forecast(order, "cpu", "Each run") for order in (recipes, recipes[::-1])]
+    assert [each.text for each in found if each is not None] == ["finetune", "finetune"]
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def forecast(
         raise
     except Exception:  # a backbone may compute shapes from numbers, which there are none of here
         return None
-    need, recipe = max(needs, key=lambda pair: pair[0].memory)
+    need, recipe = max(needs, key=lambda pair: (pair[0].memory, pair[0].seen or 0))
     free = _free(where)
     if free is not None and need.memory > CLEARLY * free:
         return Forecast(refusal(recipe, need, free, where.type), refused=True)
@@ -120,10 +120,10 @@ def forecast(
 
 def _distinct(recipes: Sequence[RunConfig]) -> list[RunConfig]:
     """Of recipes that differ in seeds and losses alone one is looked at."""
-    alike = {
-        (_kind(recipe).uses_teacher, str(recipe.model), str(replace(recipe.train, seed=0))): recipe
-        for recipe in recipes
-    }
+    alike = {}
+    for recipe in recipes:
+        kind, train = _kind(recipe), replace(recipe.train, seed=0)
+        alike[kind.uses_teacher, kind.trains.__func__, str(recipe.model), str(train)] = recipe
     return list(alike.values())
 
 
