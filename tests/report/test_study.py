@@ -13,7 +13,7 @@ import pytest
 
 from segue.core.errors import UserError
 from segue.core.image_counts import ImageCounts, read_counts
-from segue.core.records import RunRecord, is_run, read_run
+from segue.core.records import RunRecord, has_records, read_run
 from segue.report.comparison import compare
 from segue.report.files import write_report
 from segue.report.paired import paired_sheet
@@ -41,7 +41,7 @@ def test_a_packed_run_reads_like_its_folder(make_run, tmp_path: Path) -> None:
     counts = [read_counts(run.folder, run.steps[-1].step) for run in runs]
     for run in runs:
         shutil.rmtree(run.folder)
-    assert [is_run(run.folder) for run in runs] == [True, True] and not is_run(tmp_path / "other")
+    assert [has_records(run.folder) for run in runs] == [True, True] and not has_records(tmp_path / "other")
     assert read_runs([study]) == [read_run(run.folder) for run in runs] == runs
     for run, before in zip(runs, counts, strict=True):
         after = read_counts(run.folder, run.steps[-1].step)

@@ -76,10 +76,14 @@ def append_file(path: Path, root: Path) -> IO[bytes]:
     return open(path, "ab")
 
 
-def write_json(path: str | Path, document: Any, root: Path | None = None) -> None:
+def write_text(path: str | Path, text: str, root: Path | None = None) -> None:
+    """Text in UTF-8, whole or not at all; what is none, as in the name of a file, is escaped as in JSON."""
     with atomic_file(path, root) as file:
-        text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-        file.write(text.encode("utf-8", "backslashreplace"))  # what is no text: as JSON escapes it
+        file.write(text.encode("utf-8", "backslashreplace"))
+
+
+def write_json(path: str | Path, document: Any, root: Path | None = None) -> None:
+    write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n", root)
 
 
 @dataclass(frozen=True)
@@ -227,6 +231,11 @@ class RunRecord:
         return last.offline or last.step == len(last.groups) - 1
 
 
+def is_run(path: str | Path) -> bool:
+    """Whether a path is a run folder: one with a recipe."""
+    return (Path(path) / "recipe.yaml").is_file()
+
+
 def read_run(folder: str | Path) -> RunRecord:
     """Read the recipe and the records of the steps that are finished so far.
 
@@ -242,7 +251,7 @@ def read_run(folder: str | Path) -> RunRecord:
     recipe = read_recipe(folder)
     if not isinstance(recipe.get("method"), dict) or "name" not in recipe["method"]:
         raise UserError(f"{folder}/recipe.yaml does not say which method was run.")
-    if (folder / "recipe.yaml").is_file():
+    if is_run(folder):
         paths = sorted(
             (folder / "steps").glob("*.json"),
             key=lambda path: int(path.stem) if path.stem.isdecimal() else -1,
@@ -261,14 +270,14 @@ def read_run(folder: str | Path) -> RunRecord:
     return RunRecord(folder, recipe, records)
 
 
-def is_run(folder: Path) -> bool:
+def has_records(folder: Path) -> bool:
     """Whether a folder is that of a run, or a packed study has a run in its place."""
-    return (folder / "recipe.yaml").is_file() or packed_run(folder) is not None
+    return is_run(folder) or packed_run(folder) is not None
 
 
 def read_recipe(folder: Path) -> dict[str, Any]:
     """The resolved recipe of a run, from its folder or from the packed study that stands for it."""
-    if (folder / "recipe.yaml").is_file():
+    if is_run(folder):
         return read_yaml(folder / "recipe.yaml")
     if (packed := packed_run(folder)) is None:
         raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")

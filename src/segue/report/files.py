@@ -14,7 +14,7 @@ from typing import Any
 from segue.core.errors import UserError
 from segue.core.metrics import iou, run_scores, step_scores
 from segue.core.packed import STUDY_FILE
-from segue.core.records import RunRecord, atomic_file
+from segue.core.records import RunRecord, write_text
 from segue.report.charts import FORMATS
 from segue.report.comparison import Comparison, Entry, compare
 from segue.report.html import render
@@ -48,8 +48,7 @@ def write_report(runs: Sequence[RunRecord], path: str | Path, summary: bool = Fa
 
 
 def _write_text(path: Path, text: str) -> Path:
-    with atomic_file(path) as file:
-        file.write(text.encode("utf-8", "replace"))  # a file's name may hold what is no text
+    write_text(path, text)
     return path
 
 

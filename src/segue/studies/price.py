@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from segue.core import plugins
+from segue.core.amounts import time_text
 from segue.core.config import RunConfig
 from segue.core.costs import read_costs
-from segue.core.scenario import canonical_split
+from segue.core.scenario import Scenario, canonical_split
+from segue.engine.build import build_scenario
 from segue.engine.start import first_step
-from segue.plan.gpus import find_gpu
+from segue.plan.gpus import UTILISATION, find_gpu
 from segue.studies.first_steps import shared_first_steps
 from segue.studies.scale import Scale
 
-GPU, UTILISATION = "a100", 0.3
-"""the GPU that hours are given for, and the share of its peak that is reached: those of `segue plan`"""
+GPU = "a100"
+"""the GPU that hours are given for"""
 
 
 def price(missing: Mapping[Path, RunConfig], scale: Scale) -> str:
@@ -24,11 +26,10 @@ def price(missing: Mapping[Path, RunConfig], scale: Scale) -> str:
     if not missing:
         return "-"
     if scale.flops is None:
-        hours = len(missing) * scale.minutes / 60
-        return f"{_hours(hours)} of a core"
+        return f"{time_text(60 * len(missing) * scale.minutes)} of a core"
     speed, _ = find_gpu(GPU).peak("fp32")
     flops = sum(image_passes(missing).values()) * scale.flops
-    return f"{_hours(flops / (UTILISATION * speed) / 3600)} of an {GPU.upper()}"
+    return f"{time_text(flops / (UTILISATION * speed))} of an {GPU.upper()}"
 
 
 def image_passes(missing: Mapping[Path, RunConfig]) -> dict[Path, float]:
@@ -40,9 +41,16 @@ def image_passes(missing: Mapping[Path, RunConfig]) -> dict[Path, float]:
         images = _images(recipe)
         ratio = costs[recipe.method.name].time if recipe.method.name in costs else 1.0
         passes[place] = 0.0 if starts[place] else images[0] * recipe.train.epochs_of(0)
-        later = (count * recipe.train.epochs_of(step) for step, count in enumerate(images) if step)
-        passes[place] += ratio * sum(later)
+        passes[place] += ratio * sum(
+            count * recipe.train.epochs_of(step.index)
+            for step, count in zip(_steps(recipe), images, strict=True)
+            if not step.first and plugins.find("method", recipe.method.name).trains(step)
+        )
     return passes
+
+
+def _steps(recipe: RunConfig) -> Scenario:
+    return build_scenario(recipe, plugins.find("dataset", recipe.scenario.dataset))[0]
 
 
 def _images(recipe: RunConfig) -> tuple[int, ...]:
@@ -61,7 +69,3 @@ def _published_start(recipe: RunConfig) -> dict[str, Any]:
     classes = "all" if offline else canonical_split(str(scenario.split)).split("-")[0]
     order = scenario.order or "a"
     return {"steps": [{"new": [classes, order], "train": [scenario.mode], "images": images}]}
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:.0f} h" if hours >= 10 else f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"
