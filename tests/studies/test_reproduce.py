@@ -128,6 +128,12 @@ def test_runs_of_another_protocol_are_named_and_left_out(tmp_path: Path) -> None
     assert any("train.epochs: 99 -> " in note and "1 run of another protocol" in note for note in table.notes)
 
 
+def test_rows_of_one_method_are_no_other_protocol(tmp_path: Path) -> None:
+    store_all("table5", tmp_path)  # rows that differ in the settings of CAF alone
+    assert not [note for note in made("table5", tmp_path).notes if "another protocol" in note]
+    assert not [note for note in made("table7", tmp_path).notes if "another protocol" in note]
+
+
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "recipe.yaml").write_text("method: 3\n")

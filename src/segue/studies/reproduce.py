@@ -139,7 +139,7 @@ def collect(grids: Sequence[Grid], request: Request) -> StoredRuns:
     stored = find_runs(folder for folder in [*folders, request.out] if folder.is_dir())
     for grid in grids:
         for wanted in grid.wanted:
-            run = None if wanted.place in grid.found else stored.match(wanted.recipe)
+            run = None if wanted.place in grid.found else stored.match(wanted.recipe, wanted.place.name)
             if run is not None and serves(grid.item.kind, run):
                 grid.found[wanted.place] = run
     return stored

@@ -32,19 +32,27 @@ class StoredRuns:
     """folders that look like runs and cannot be read, with the reason"""
     others: dict[str, list[Path]] = field(default_factory=dict)
     """runs of another protocol that were looked at and left out, by what differs (stored -> wanted)"""
+    taken: set[Path] = field(default_factory=set)
+    """runs that serve some recipe: of these nothing has to be said"""
     _recipes: dict[Path, dict[str, Any]] = field(default_factory=dict)
 
-    def match(self, recipe: RunConfig) -> RunRecord | None:
-        """The finished run of this recipe; of several the first. Others of its name are noted."""
+    def match(self, recipe: RunConfig, name: str) -> RunRecord | None:
+        """The finished run of this recipe; of several the first.
+
+        Others of the same method are noted: runs of another protocol. A run of another `name` that differs in
+        the method's settings alone is another row, not another protocol.
+        """
         offline = plugins.declared(recipe.method.name).offline
         wanted = _comparable(recipe, offline)
         for place in self.places.get(_key(wanted, offline), []):
             lines = differences(self._stored(place, offline), wanted)
             if lines:
-                self._leave_out(place, lines)
+                if place.name == name or not all(line.startswith("method.") for line in lines):
+                    self._leave_out(place, lines)
                 continue
             run = read_run(place)
             if run.finished:
+                self.taken.add(place)
                 return run
         return None
 
@@ -64,7 +72,10 @@ class StoredRuns:
     def notes(self) -> list[str]:
         """A sentence for each way in which runs were of another protocol."""
         found = [f"{text}." for text in self.unreadable]
-        for text, places in self.others.items():
+        for text, left_out in self.others.items():
+            places = [place for place in left_out if place not in self.taken]
+            if not places:
+                continue
             what = f"{len(places)} runs" if len(places) > 1 else "1 run"
             found.append(
                 f"Left out: {what} of another protocol in {_common(places)} (stored -> wanted: {text})."
