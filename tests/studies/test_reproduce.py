@@ -134,6 +134,11 @@ def test_rows_of_one_method_are_no_other_protocol(tmp_path: Path) -> None:
     assert not [note for note in made("table7", tmp_path).notes if "another protocol" in note]
 
 
+def test_columns_of_classes_that_the_data_lack_are_explained(tmp_path: Path) -> None:
+    assert any("single classes" in note for note in made("table3", tmp_path).notes)
+    assert not any("single classes" in note for note in made("table7", tmp_path).notes)
+
+
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "recipe.yaml").write_text("method: 3\n")

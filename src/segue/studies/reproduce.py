@@ -165,6 +165,11 @@ def check_verifiable(request: Request) -> None:
 def table_notes(grid: Grid, stored: StoredRuns) -> list[str]:
     """What has to be said below a table."""
     notes = [f"Stands for the paper's data: {'; '.join(grid.instead)}."] if grid.instead else []
+    single = any(
+        what.startswith("class ") for each in grid.item.blocks.values() for what in each.columns.values()
+    )
+    if grid.instead and single:
+        notes.append("Columns of single classes stay empty where these data have no such class.")
     if grid.scale.name != "paper":
         notes.append(
             "The paper's numbers belong to ResNet-101 at 512 pixels: compare the order of rows, not values."
