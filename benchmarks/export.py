@@ -1,8 +1,8 @@
 """Exported models: does an ONNX file say what the model says, and how quick is it?
 
-The model of every method is trained briefly on scenes, so that its classes are told apart. Networks of other
-kinds are as they come, with random weights: agreement in 8 bit says little there, times do. All files do the
-same work (normalise, network, upsample, mask) on one thread, and take turns.
+The model of every method is trained briefly on scenes, so that its classes are told apart. Larger networks and
+tiny ones of every family that is adopted have random weights: agreement in 8 bit says little there, times do
+for the larger ones. All files do the same work (normalise, network, upsample, mask) on one thread, in turns.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from benchmarks import families
 from benchmarks.caf import CASES
 from benchmarks.measure import in_turns
 from segue.core import plugins
 from segue.core.progress import Display
 from segue.core.records import write_json
+from segue.deploy.adopt import adopt
 from segue.deploy.export.endings import ONNX
 from segue.deploy.export.formats import encode
 from segue.deploy.export.metadata import About, metadata
 from segue.deploy.export.module import ImageToLogits, example, stride_of
 from segue.deploy.export.outputs import IMAGE, LOGITS, MASK
-from segue.deploy.export.pictures import picture
+from segue.deploy.export.pictures import SHAPES, picture
 from segue.deploy.export.samples import Samples
 from segue.deploy.export.smaller import make_smaller
 from segue.deploy.export.verify import compare, runner
@@ -43,6 +45,7 @@ from segue.engine.build import open_set
 from segue.engine.recipe import resolve
 from segue.engine.run import run
 from segue.engine.runtime import seed_all, versions
+from segue.models.network import Network
 from segue.models.segmenter import Segmenter
 
 FORMAT = "segue-bench-export-1"
@@ -50,6 +53,8 @@ DATASET, SPLIT = "scenes", "4-2"
 WORDS = ("train.epochs=4", "train.epochs_next=4", "eval.samples=0")
 CALIBRATED, MEASURED = 16, 64
 """images of the training and the test set"""
+SIDE = 256
+"""side of the timed image, unless a network has its own"""
 CPU = torch.device("cpu")
 
 
@@ -63,6 +68,8 @@ class Row:
     """side of the image that is timed"""
     largest: float
     """largest difference of a logit between torch and onnxruntime"""
+    scale: float
+    """largest logit, by its size"""
     changed: float
     """share of pixels whose class changes"""
     agreement: float
@@ -79,19 +86,22 @@ class Row:
 def bench_export(
     names: Sequence[str] = ("all",),
     cases: Sequence[str] = (),
+    adopted: Sequence[str] = (),
     rounds: int = 5,
     save: Path | None = None,
     console: Console | None = None,
 ) -> list[Row]:
-    """Measure the models of the named methods, and the networks of `cases`."""
+    """Measure the models of the named methods, the networks of `cases`, and families of adopted ones."""
     console, threads = console or Console(), torch.get_num_threads()
     chosen = plugins.names("method") if list(names) == ["all"] else list(names)
+    work = [(_method, name) for name in chosen] + [(_case, name) for name in cases]
+    work += [(_family, name) for name in adopted]
     rows = []
     torch.set_num_threads(1)
     try:
-        with Display(console).bar("bench export", len(chosen) + len(cases)) as bar:
-            for place, name in enumerate([*chosen, *cases]):
-                rows.append(_method(name, rounds) if name in chosen else _case(name, rounds))
+        with Display(console).bar("bench export", len(work)) as bar:
+            for place, (measure_one, name) in enumerate(work):
+                rows.append(measure_one(name, rounds))
                 bar.update(place + 1, name)
         record = {"format": FORMAT, "versions": versions(CPU), "words": list(WORDS)}
     finally:
@@ -113,7 +123,7 @@ def _method(name: str, rounds: int) -> Row:
     labels = channel_table(test.classes, model.classes)
     truth = tuple(labels[sample.mask] for sample in samples)
     images = Samples(seen, tuple(sample.image for sample in samples), truth, "")
-    return measure(name, model, images, 256, rounds)
+    return measure(name, model, images, SIDE, rounds)
 
 
 def _case(name: str, rounds: int) -> Row:
@@ -124,17 +134,28 @@ def _case(name: str, rounds: int) -> Row:
         network.grow(step, balanced=False)
     classes = case.scenario.channel_names(case.scenario[-1])
     model = Model(network.eval(), classes, Preparation(case.crop))
-    photos = tuple(each.transpose(1, 2, 0) for each in picture((8, 3, case.crop, case.crop), 1))
-    return measure(
-        case.about.split(",")[0], model, Samples(photos[:4], photos[4:], None, ""), case.crop, rounds
-    )
+    return measure(case.about.split(",")[0], model, _pictures(case.crop), case.crop, rounds)
+
+
+def _family(name: str, rounds: int) -> Row:
+    seed_all(0)
+    network = families.lively(families.NETWORKS[name]())
+    model = adopt(network, families.CLASSES, families.MEAN, families.STD)
+    return measure(name, model, _pictures(SIDE), SIDE, rounds)
+
+
+def _pictures(side: int) -> Samples:
+    photos = tuple(each.transpose(1, 2, 0) for each in picture((8, 3, side, side), 1))
+    return Samples(photos[:4], photos[4:], None, "")
 
 
 def measure(what: str, model: Model, images: Samples, side: int, rounds: int) -> Row:
     module = ImageToLogits(model.network, len(model.classes)).eval()
     about = metadata(About(model.classes, model.colours, model.images), stride_of(module.network))
     content, remark = encode(module, example("uint8"), ONNX, about)
-    difference = compare(model.network, runner(content, ONNX, module.names), "uint8")
+    run_file = runner(content, ONNX, module.names)
+    difference = compare(model.network, run_file, "uint8")
+    scale = float(np.abs(run_file(picture(SHAPES[0], 0))[LOGITS]).max())
     small, cost = make_smaller(content, "int8", images)
     photo = picture((1, 3, side, side), 2)
     calls = [
@@ -147,6 +168,7 @@ def measure(what: str, model: Model, images: Samples, side: int, rounds: int) ->
         _words(model.network),
         side,
         difference.largest,
+        scale,
         difference.changed,
         cost.agreement,
         None if cost.miou is None else (100 * cost.miou[0], 100 * cost.miou[1]),
@@ -173,7 +195,9 @@ def _in_onnx(content: bytes, image: np.ndarray) -> Callable[[], Any]:
     return lambda: session.run([LOGITS, MASK], {IMAGE: image})
 
 
-def _words(network: Segmenter) -> str:
+def _words(network: Network) -> str:
+    if not isinstance(network, Segmenter):
+        return f"{sum(weight.numel() for weight in network.parameters()) / 1e6:.2f} M weights"
     fusion = "" if network.fusion is None else f", {type(network.fusion).__name__}"
     return f"{network.config.backbone}, {type(network.classifier).__name__}{fusion}"
 

@@ -1,4 +1,4 @@
-"""The benchmark of exported models: every way to run one is timed and stored."""
+"""The benchmark of exported models: every way to run one is timed, and the page shows what was stored."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 
 from benchmarks import export as bench
+from benchmarks.page import SECTIONS
 from segue.deploy.export import formats
 
 for package in ("onnx", "onnxscript", "onnxruntime"):
@@ -23,9 +24,15 @@ def test_figures_are_shown_and_stored(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda module: module)  # a compiler takes half a minute
     monkeypatch.setattr(formats, "_by_dynamo", None)  # the older exporter takes a blink
     text, file = io.StringIO(), tmp_path / "bench.json"
-    (row,) = bench.bench_export(["caf"], [], 1, file, Console(file=text, width=200))
+    console = Console(file=text, width=200)
+    row, family = bench.bench_export(["caf"], [], ["own U-Net"], 1, file, console)
     assert row.what == "caf" and "GrowingClassifier" in row.network and "older exporter" in row.remark
     assert row.changed <= 0.001 and 0 < row.agreement <= 1 and row.miou is not None
-    assert min(row.eager, row.compiled, row.onnx, row.int8) > 0
+    assert family.miou is None and family.largest < 1e-3 * family.scale and "M weights" in family.network
+    for each in (row, family):
+        assert min(each.eager, each.compiled, each.onnx, each.int8) > 0
     record = json.loads(file.read_text())
     assert record["rows"][0]["what"] == "caf" and "caf" in text.getvalue()
+    lines = SECTIONS["export"](record)
+    assert any(line.startswith("| own U-Net |") for line in lines)
+    assert any(line.startswith("- caf: ") and "older exporter" in line for line in lines)
