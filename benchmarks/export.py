@@ -1,12 +1,14 @@
 """Exported models: does an ONNX file say what the model says, and how quick is it?
 
-The model of every method is trained briefly on scenes, so that its classes are told apart. Larger networks and
-tiny ones of every family that is adopted have random weights: agreement in 8 bit says little there, times do
-for the larger ones. All files do the same work (normalise, network, upsample, mask) on one thread, in turns.
+The model of every method is trained briefly on scenes, so that its classes are told apart. Larger networks
+and tiny ones of every family that is adopted have random weights: agreement in 8 bit says little there, and
+times of tiny ones neither. All files do the same work (normalise, network, upsample, mask) on one thread, and
+take turns.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
@@ -32,7 +34,7 @@ from segue.deploy.export.formats import encode
 from segue.deploy.export.metadata import About, metadata
 from segue.deploy.export.module import ImageToLogits, example, stride_of
 from segue.deploy.export.outputs import IMAGE, LOGITS, MASK
-from segue.deploy.export.pictures import SHAPES, picture
+from segue.deploy.export.pictures import picture
 from segue.deploy.export.samples import Samples
 from segue.deploy.export.smaller import make_smaller
 from segue.deploy.export.verify import compare, runner
@@ -72,14 +74,14 @@ class Row:
     """largest logit, by its size"""
     changed: float
     """share of pixels whose class changes"""
-    agreement: float
-    """share of pixels that have the same class in 8 bit"""
+    agreement: float | None
+    """share of pixels that have the same class in 8 bit; None: no such file"""
     miou: tuple[float, float] | None
     """mean IoU in float32 and in 8 bit, in points; None: not trained"""
     eager: float
     compiled: float
     onnx: float
-    int8: float
+    int8: float | None
     remark: str = ""
 
 
@@ -96,20 +98,45 @@ def bench_export(
     chosen = plugins.names("method") if list(names) == ["all"] else list(names)
     work = [(_method, name) for name in chosen] + [(_case, name) for name in cases]
     work += [(_family, name) for name in adopted]
-    rows = []
     torch.set_num_threads(1)
     try:
+        record = {"format": FORMAT, "versions": versions(CPU), "words": list(WORDS), "rounds": rounds}
+        begun = Begun(save, record)
         with Display(console).bar("bench export", len(work)) as bar:
             for place, (measure_one, name) in enumerate(work):
-                rows.append(measure_one(name, rounds))
+                if name not in begun.rows:
+                    begun.add(name, measure_one(name, rounds))
                 bar.update(place + 1, name)
-        record = {"format": FORMAT, "versions": versions(CPU), "words": list(WORDS)}
     finally:
         torch.set_num_threads(threads)
+    rows = [begun.rows[name] for _, name in work]
     console.print(table(rows))
     if save is not None:
         write_json(save, {**record, "rows": [asdict(row) for row in rows]})
+        begun.file(save).unlink()
     return rows
+
+
+class Begun:
+    """Rows of a measurement that takes half an hour: one that was stopped goes on from them."""
+
+    def __init__(self, save: Path | None, record: dict[str, Any]) -> None:
+        self.save, self.record, self.rows = save, json.loads(json.dumps(record)), dict[str, Row]()
+        if save is not None and self.file(save).is_file():
+            stored = json.loads(self.file(save).read_text(encoding="utf-8"))
+            rows = stored.pop("rows")
+            if stored == self.record:
+                self.rows = {name: Row(**row) for name, row in rows.items()}
+
+    @staticmethod
+    def file(save: Path) -> Path:
+        return save.with_suffix(".part")
+
+    def add(self, name: str, row: Row) -> None:
+        self.rows[name] = row
+        if self.save is not None:
+            rows = {name: asdict(row) for name, row in self.rows.items()}
+            write_json(self.file(self.save), {**self.record, "rows": rows})
 
 
 def _method(name: str, rounds: int) -> Row:
@@ -141,7 +168,7 @@ def _family(name: str, rounds: int) -> Row:
     seed_all(0)
     network = families.lively(families.NETWORKS[name]())
     model = adopt(network, families.CLASSES, families.MEAN, families.STD)
-    return measure(name, model, _pictures(SIDE), SIDE, rounds)
+    return measure(name, model, _pictures(SIDE), SIDE, rounds, name in families.ONE_SIZE)
 
 
 def _pictures(side: int) -> Samples:
@@ -149,31 +176,33 @@ def _pictures(side: int) -> Samples:
     return Samples(photos[:4], photos[4:], None, "")
 
 
-def measure(what: str, model: Model, images: Samples, side: int, rounds: int) -> Row:
+def measure(
+    what: str, model: Model, images: Samples, side: int, rounds: int, one_size: bool = False
+) -> Row:
+    """`one_size`: a file for that side alone, for networks that cannot be exported otherwise; no 8 bit."""
+    fixed = side if one_size else None
     module = ImageToLogits(model.network, len(model.classes)).eval()
     about = metadata(About(model.classes, model.colours, model.images), stride_of(module.network))
-    content, remark = encode(module, example("uint8"), ONNX, about)
-    run_file = runner(content, ONNX, module.names)
-    difference = compare(model.network, run_file, "uint8")
-    scale = float(np.abs(run_file(picture(SHAPES[0], 0))[LOGITS]).max())
-    small, cost = make_smaller(content, "int8", images)
+    content, remark = encode(module, example("uint8", fixed), ONNX, about, one_size)
+    difference = compare(model.network, runner(content, ONNX, module.names), "uint8", fixed)
+    small, cost = (None, None) if one_size else make_smaller(content, "int8", images)
     photo = picture((1, 3, side, side), 2)
-    calls = [
-        *_in_torch(module, torch.from_numpy(photo)),
-        *(_in_onnx(each, photo) for each in (content, small)),
-    ]
-    seconds = [statistics.median(times) for times in in_turns(calls, rounds, CPU)]
+    files = [content] if small is None else [content, small]
+    calls = [*_in_torch(module, torch.from_numpy(photo)), *(_in_onnx(each, photo) for each in files)]
+    times = [1000 * statistics.median(found) for found in in_turns(calls, rounds, CPU)]
+    miou = None if cost is None or cost.miou is None else (100 * cost.miou[0], 100 * cost.miou[1])
     return Row(
         what,
         _words(model.network),
         side,
         difference.largest,
-        scale,
+        difference.scale,
         difference.changed,
-        cost.agreement,
-        None if cost.miou is None else (100 * cost.miou[0], 100 * cost.miou[1]),
-        *(1000 * each for each in seconds),
-        remark=remark,
+        None if cost is None else cost.agreement,
+        miou,
+        *times[:3],
+        times[3] if small else None,
+        remark=f"exported for {side} x {side} pixels alone" if one_size else remark,
     )
 
 
@@ -209,9 +238,9 @@ def table(rows: Sequence[Row]) -> Table:
     shown.add_column("same in int8", justify="right")
     shown.add_column("mIoU", justify="right")
     for row in rows:
-        times = (f"{each:.1f}" for each in (row.eager, row.compiled, row.onnx, row.int8))
+        times = (f"{each:.1f}" if each else "-" for each in (row.eager, row.compiled, row.onnx, row.int8))
         scores = "-" if row.miou is None else f"{row.miou[0]:.1f} -> {row.miou[1]:.1f}"
-        agreement = f"{100 * row.agreement:.2f} %"
+        agreement = "-" if row.agreement is None else f"{100 * row.agreement:.2f} %"
         parity = (f"{row.largest:.1e}", f"{100 * row.changed:.3g} %")
         shown.add_row(row.what, row.network, *parity, *times, agreement, scores)
     return shown

@@ -106,6 +106,8 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "hf MobileViT": lambda: hf_network("mobilevit"),
     "own U-Net": OwnUNet,
 }
+ONE_SIZE = {"hf DPT"}
+"""networks whose code computes sizes in a way that no exporter follows: a file is for one size alone"""
 
 
 def lively(module: nn.Module) -> nn.Module:

@@ -36,3 +36,23 @@ def test_figures_are_shown_and_stored(tmp_path, monkeypatch):
     lines = SECTIONS["export"](record)
     assert any(line.startswith("| own U-Net |") for line in lines)
     assert any(line.startswith("- caf: ") and "older exporter" in line for line in lines)
+
+
+def test_a_stopped_measurement_goes_on(tmp_path, monkeypatch):
+    asked = []
+
+    def measured(name: str, rounds: int) -> bench.Row:
+        asked.append(name)
+        if name == "second" and asked.count(name) == 1:
+            raise KeyboardInterrupt
+        return bench.Row(name, "", 8, 0.0, 1.0, 0.0, 1.0, None, *[float(rounds)] * 4)
+
+    monkeypatch.setattr(bench, "_family", measured)
+    console, file = Console(file=io.StringIO()), tmp_path / "b.json"
+    for rounds in (1, 1, 2):  # other rounds: another measurement
+        try:
+            bench.bench_export([], [], ["first", "second"], rounds, file, console)
+        except KeyboardInterrupt:
+            assert not file.exists()
+    assert asked == ["first", "second", "second", "first", "second"]
+    assert [path.name for path in tmp_path.iterdir()] == ["b.json"]
