@@ -228,13 +228,13 @@ def _serve(record: Record) -> list[str]:
         [
             row["what"], f"{row['per_second']:.0f}", f"{row['p50']:.0f}", f"{row['p99']:.0f}",
             f"{row['cpu']:.1f}", row["refused"], len(row["errors"]),
-            f"{row['memory'][0]:.0f}", f"{row['memory'][-1]:.0f}",
+            *(f"{row['memory'][place]:.0f}" for place in (0, 1, -1)),
         ]
         for row in record["rows"]
     ]  # fmt: skip
     head = [
         *("server", "answers/s", "p50 ms", "p99 ms", "CPU ms", "429", "errors"),
-        *("MiB, warm", "MiB, at the end"),
+        *("MiB, warm", "after a turn", "at the end"),
     ]
     seconds = record["seconds"]
     return [
