@@ -176,9 +176,7 @@ def _pictures(side: int) -> Samples:
     return Samples(photos[:4], photos[4:], None, "")
 
 
-def measure(
-    what: str, model: Model, images: Samples, side: int, rounds: int, one_size: bool = False
-) -> Row:
+def measure(what: str, model: Model, images: Samples, side: int, rounds: int, one_size: bool = False) -> Row:
     """`one_size`: a file for that side alone, for networks that cannot be exported otherwise; no 8 bit."""
     fixed = side if one_size else None
     module = ImageToLogits(model.network, len(model.classes)).eval()

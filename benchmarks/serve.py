@@ -201,7 +201,9 @@ def _sum_up(row: Row, times: Sequence[float]) -> None:
 
 def _table(rows: Sequence[Row], clients: int, side: int) -> Table:
     plain, folded = ratio(rows), ratio(rows, FOLDED)
-    title = f"{clients} clients, {side} px; ours by plain {plain:.2f}, by folded (batching alone) {folded:.2f}"
+    title = (
+        f"{clients} clients, {side} px; ours by plain {plain:.2f}, by folded (batching alone) {folded:.2f}"
+    )
     table = Table("server", "answers/s", "p50 ms", "p99 ms", "CPU ms", "429", "errors", "MiB", title=title)
     for row in rows:
         memory = f"{row.memory[0]:.0f} to {row.memory[-1]:.0f}"

@@ -176,7 +176,8 @@ class Model:
         """Write the model for other programs: .onnx, .pt (TorchScript), .pt2 (torch.export); or as `save`.
 
         The file takes `image`, 0..255, batch x 3 x height x width, of any size unless a side is given, and
-        gives `logits` and `mask` at that size. It is compared with the model before it is kept. docs/export.md has the choices.
+        gives `logits` and `mask` at that size. It is compared with the model before it is kept.
+        docs/export.md has the choices.
 
         Examples:
             >>> import segue

@@ -54,7 +54,9 @@ class OnnxModel:
         outputs = [output.name for output in self.session.get_outputs()]
         wanted = [output for output in (MAP, LOGITS) if output in outputs]
         if not wanted:
-            raise UserError(f"{name} gives {' and '.join(outputs)} alone: write it again with '--output all'.")
+            raise UserError(
+                f"{name} gives {' and '.join(outputs)} alone: write it again with '--output all'."
+            )
         side = self.session.get_inputs()[0].shape[-1]
         if isinstance(side, int):
             raise UserError(

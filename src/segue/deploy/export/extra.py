@@ -10,6 +10,7 @@ from segue.core.errors import UserError
 
 ONE_SIZE = "A network for one size of image alone needs --size: segue export MODEL FILE --size 512."
 
+
 def onnx_package(name: str) -> Any:
     """A module of the extra, or the command that installs it."""
     try:

@@ -32,7 +32,7 @@ MOST_BYTES = 2**31 - 1
 def encode(
     module: ImageToLogits, image: Tensor, ending: str, about: Mapping[str, str], fixed: bool = False
 ) -> tuple[bytes, str]:
-    """A file's content and a remark, which is empty if there is none; `fixed`: for that size of image alone."""
+    """A file's content and a remark, or an empty one; `fixed`: for images of that size alone."""
     axes = {0: AXES[0]} if fixed else AXES
     with _quiet(), torch.no_grad():
         if ending == ONNX:
@@ -54,16 +54,12 @@ def _torch_export(module: ImageToLogits, image: Tensor, about: Mapping[str, str]
     try:
         program = torch.export.export(module, (image,), dynamic_shapes=_dynamic(axes))
     except Exception as error:  # torch has no list of what it raises for networks that it cannot follow
-        raise UserError(
-            f"torch.export cannot follow this network: {reason_of(error)}. {ONE_SIZE}"
-        ) from error
+        raise UserError(f"torch.export cannot follow this network: {reason_of(error)}. {ONE_SIZE}") from error
     torch.export.save(program, file, extra_files={ABOUT: json.dumps(about)})
     return file.getvalue()
 
 
-def _onnx(
-    module: ImageToLogits, image: Tensor, about: Mapping[str, str], axes: Axes
-) -> tuple[bytes, str]:
+def _onnx(module: ImageToLogits, image: Tensor, about: Mapping[str, str], axes: Axes) -> tuple[bytes, str]:
     onnx = onnx_package("onnx")
     onnx_package("onnxscript")
     remark = ""

@@ -1,8 +1,8 @@
 """What stands in an exported file beside the graph: names, colours and preparation, for Segue and for others.
 
 Readers look in different places: ultralytics for `names`, `stride` and `task`, OpenVINO's ModelAPI for keys
-that begin with `model_info`, Deepness (QGIS) for `class_names`,
-`model_type` and `tile_size` (its pages say `tiles_size`), Segue for `segue`. No torch.
+that begin with `model_info`, Deepness (QGIS) for `class_names`, `model_type` and `tile_size` (its pages say
+`tiles_size`), Segue for `segue`. No torch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class About:
 
 
 def metadata(about: About, stride: int, size: int | None = None) -> dict[str, str]:
-    """The same in all forms, text by text; `size` is the side of images of a file that takes one size alone."""
+    """The same in all forms, text by text; `size` is the side of the images that a file takes, if fixed."""
     tiles = {} if size is None else {"tile_size": str(size), "tiles_size": str(size)}
     names = dict(enumerate(about.classes))
     info = {
