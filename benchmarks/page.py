@@ -240,8 +240,8 @@ def _serve(record: Record) -> list[str]:
     return [
         *_section("A server under load", record, "serve", f" --seconds {seconds}"),
         "",
-        f"{record['about']}, {record['clients']} clients on loopback: {seconds:g} s for `segue serve`, a third",
-        "of that for each of the others, in turns. The others are FastAPI without batching, an image at a",
+        f"{record['about']}, {record['clients']} clients on loopback: {seconds:g} s for `segue serve`, a",
+        "third of that for each of the others, in turns. The others are FastAPI without batching, an image at a",
         "time in the loop or in threads: plain with the model as it is, folded with the network as `segue",
         "serve` has it (norms folded into convolutions, channels last).",
         "",
