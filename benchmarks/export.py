@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmarks import families
 from benchmarks.caf import CASES
@@ -30,6 +30,7 @@ from segue.core.progress import Display
 from segue.core.records import write_json
 from segue.deploy.adopt import adopt
 from segue.deploy.export.endings import ONNX
+from segue.deploy.export.extra import reason_of
 from segue.deploy.export.formats import encode
 from segue.deploy.export.metadata import About, metadata
 from segue.deploy.export.module import ImageToLogits, example, stride_of
@@ -79,7 +80,7 @@ class Row:
     miou: tuple[float, float] | None
     """mean IoU in float32 and in 8 bit, in points; None: not trained"""
     eager: float
-    compiled: float
+    compiled: float | None
     onnx: float
     int8: float | None
     remark: str = ""
@@ -185,10 +186,19 @@ def measure(what: str, model: Model, images: Samples, side: int, rounds: int, on
     difference = compare(model.network, runner(content, ONNX, module.names), "uint8", fixed)
     small, cost = (None, None) if one_size else make_smaller(content, "int8", images)
     photo = picture((1, 3, side, side), 2)
-    files = [content] if small is None else [content, small]
-    calls = [*_in_torch(module, torch.from_numpy(photo)), *(_in_onnx(each, photo) for each in files)]
-    times = [1000 * statistics.median(found) for found in in_turns(calls, rounds, CPU)]
+    calls = {"eager": _in_torch(module, photo), "onnx": _in_onnx(content, photo)}
+    compiled, failed = _in_torch(torch.compile(module), photo), ""
+    try:
+        compiled()
+        calls["compiled"] = compiled
+    except Exception as error:  # whatever a compiler may raise
+        failed = f"torch.compile failed: {reason_of(error)}"
+    if small is not None:
+        calls["int8"] = _in_onnx(small, photo)
+    times = in_turns(list(calls.values()), rounds, CPU)
+    medians = {name: 1000 * statistics.median(own) for name, own in zip(calls, times, strict=True)}
     miou = None if cost is None or cost.miou is None else (100 * cost.miou[0], 100 * cost.miou[1])
+    alone = f"exported for {side} x {side} pixels alone" if one_size else ""
     return Row(
         what,
         _words(model.network),
@@ -198,23 +208,22 @@ def measure(what: str, model: Model, images: Samples, side: int, rounds: int, on
         difference.changed,
         None if cost is None else cost.agreement,
         miou,
-        *times[:3],
-        times[3] if small else None,
-        remark=f"exported for {side} x {side} pixels alone" if one_size else remark,
+        medians["eager"],
+        medians.get("compiled"),
+        medians["onnx"],
+        medians.get("int8"),
+        remark="; ".join(each for each in (remark, alone, failed) if each),
     )
 
 
-def _in_torch(module: nn.Module, image: Tensor) -> list[Callable[[], Any]]:
-    compiled = torch.compile(module)
+def _in_torch(module: Callable[[Tensor], Any], image: np.ndarray) -> Callable[[], Any]:
+    tensor = torch.from_numpy(image)
 
-    def call(function: Callable[[Tensor], Any]) -> Callable[[], Any]:
-        @torch.inference_mode()
-        def once() -> Any:
-            return function(image)
+    @torch.inference_mode()
+    def once() -> Any:
+        return module(tensor)
 
-        return once
-
-    return [call(module), call(compiled)]
+    return once
 
 
 def _in_onnx(content: bytes, image: np.ndarray) -> Callable[[], Any]:

@@ -187,8 +187,8 @@ def _export(record: Record) -> list[str]:
         [
             row["what"], row["network"], f"{row['largest']:.1e}", f"{row['scale']:.3g}",
             f"{100 * row['changed']:.3g} %",
-            *(f"{row[side]:.1f}" for side in ("eager", "compiled", "onnx")),
-            f"{row['int8']:.1f}" if row["int8"] else "-", f"**{row['eager'] / row['onnx']:.2f}x**",
+            *(f"{row[side]:.1f}" if row[side] else "-" for side in ("eager", "compiled", "onnx", "int8")),
+            f"**{row['eager'] / row['onnx']:.2f}x**",
             f"**{row['eager'] / row['int8']:.2f}x**" if row["int8"] else "-",
             "-" if row["agreement"] is None else f"{100 * row['agreement']:.2f} %",
             "-" if row["miou"] is None else f"{row['miou'][0]:.1f} → {row['miou'][1]:.1f}",

@@ -56,3 +56,13 @@ def test_a_stopped_measurement_goes_on(tmp_path, monkeypatch):
             assert not file.exists()
     assert asked == ["first", "second", "second", "first", "second"]
     assert [path.name for path in tmp_path.iterdir()] == ["b.json"]
+
+
+def test_a_network_that_cannot_be_compiled_is_a_remark(monkeypatch):
+    def broken(_: object) -> None:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(torch, "compile", lambda module: broken)
+    monkeypatch.setattr(formats, "_by_dynamo", None)
+    row = bench._family("own U-Net", 1)
+    assert row.compiled is None and "no such kernel" in row.remark and row.eager > 0

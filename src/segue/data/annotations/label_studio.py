@@ -32,7 +32,7 @@ from segue.data.annotations.rle import runs_of
 KINDS = ("brushlabels", "polygonlabels")
 NO_AREA = ("keypointlabels", "choices", "textarea", "rating", "number", "taxonomy", "relation", "labels")
 _UPLOADED = re.compile(r"[0-9a-f]{8}-(?=.)")
-"""what Label Studio puts before the name of an uploaded file"""
+"""beginning of the name of a file that was uploaded"""
 
 
 def is_tasks(document: object) -> bool:
