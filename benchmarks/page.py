@@ -71,7 +71,7 @@ def _losses(record: Record) -> list[str]:
         f"Value and gradient at {record['side']} px from maps at stride {record['stride']}, batch"
         f" {record['batch']},",
         "beside the same formulas written the plain way: interpolate both models' logits, then the loss, by",
-        "autograd. Ours works strip by strip and keeps a gradient as large as the map (losses/one_pass.py).",
+        "autograd. Ours works strip by strip and keeps a gradient as large as the map (losses/_one_pass.py).",
         "",
         *_table(head, rows),
     ]
@@ -241,9 +241,9 @@ def _serve(record: Record) -> list[str]:
         *_section("A server under load", record, "serve", f" --seconds {seconds}"),
         "",
         f"{record['about']}, {record['clients']} clients on loopback: {seconds:g} s for `segue serve`, a",
-        "third of that for each of the others, in turns. The others are FastAPI without batching, an image at a",
-        "time in the loop or in threads: plain with the model as it is, folded with the network as `segue",
-        "serve` has it (norms folded into convolutions, channels last).",
+        "third of that for each of the others, in turns. The others are FastAPI without batching, an image",
+        "at a time in the loop or in threads: plain with the model as it is, folded with the network as",
+        "`segue serve` has it (norms folded into convolutions, channels last).",
         "",
         f"- `segue serve` answers **{record['ratio']:.2f}x** as many requests as the better plain server.",
         f"- Of that, folding and channels last are {record['ratio'] / record['ratio_folded']:.2f}x (better",

@@ -24,7 +24,7 @@ from PIL import Image
 
 from segue.core.classes import voc_palette
 from segue.core.errors import UserError
-from segue.core.records import atomic_file, write_json
+from segue.core.records import atomic_file, write_json, write_text
 from segue.data.annotations.brush import pack
 from segue.data.annotations.rle import runs_of
 from segue.data.images import mask_picture, read_mask
@@ -132,9 +132,7 @@ def _write_coco(folder: Path, out: Path, images: Iterator[Annotated], classes: S
 
 def _write_compact(path: Path, out: Path, document: object) -> None:
     """JSON on one line: run lengths would take a line each."""
-    with atomic_file(path, out) as file:
-        text = json.dumps(document, ensure_ascii=False)
-        file.write(text.encode("utf-8", "backslashreplace"))  # a file's name may be no text
+    write_text(path, json.dumps(document, ensure_ascii=False), out)
 
 
 def _write_labelme(folder: Path, out: Path, images: Iterator[Annotated], classes: Sequence[str]) -> None:
