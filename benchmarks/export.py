@@ -188,6 +188,7 @@ def measure(what: str, model: Model, images: Samples, side: int, rounds: int, on
     small, cost = (None, None) if one_size else make_smaller(content, "int8", images)
     photo = picture((1, 3, side, side), 2)
     calls = {"eager": _in_torch(module, photo), "onnx": _in_onnx(content, photo)}
+    torch.compiler.reset()  # it gives up on code that it has compiled for several networks
     compiled, failed = _in_torch(torch.compile(module), photo), ""
     try:
         compiled()
