@@ -18,6 +18,12 @@ IN_PYTHON = {
     TORCHSCRIPT: "import torch; torch.jit.load",
     TORCH_EXPORT: "import torch; torch.export.load",
 }
+NATIVE = {
+    "hf": "import transformers as hf; hf.AutoModelForSemanticSegmentation.from_pretrained({folder!r})",
+    "smp": "import segmentation_models_pytorch as smp; smp.from_pretrained({folder!r})",
+    "torchvision": "import safetensors.torch as st; st.load_file({folder!r} + '/weights.safetensors')",
+}
+"""how code of a network's own library reads what --native writes"""
 
 
 def command(
@@ -103,7 +109,9 @@ def command(
             raise UserError(f"'{others[0]}' is no word for export: adopt.KEY=VALUE describes a network.")
     if native:
         model.save_native(out)
-        tell(f"{out}: {len(model.classes)} channels, for code of {model.network.config.backbone}")
+        source = model.network.config.backbone
+        tell(f"{out}: {len(model.classes)} channels, for code of {source}")
+        tell(f"Next, in Python: {NATIVE[source.partition(':')[0]].format(folder=str(out))}")
         return
     report = model.export(out, output, input, smaller, images, size)
     count = sum(parameter.numel() for parameter in model.network.parameters())
