@@ -215,7 +215,8 @@ def _serve(record: Record) -> list[str]:
         "",
         f"- `segue serve` answers **{record['ratio']:.2f}x** as many requests as the better plain server.",
         f"- Of that, folding and channels last are {record['ratio'] / record['ratio_folded']:.2f}x (better",
-        f"  folded by better plain server), and batching is **{record['ratio_folded']:.2f}x**.",
+        f"  folded by better plain server); batching, with one thread for the network, is"
+        f" **{record['ratio_folded']:.2f}x**.",
         "",
         *_table(head, rows),
     ]

@@ -62,7 +62,7 @@ def test_figures_of_all_servers_are_stored(monkeypatch, tmp_path: Path):
     assert stored["ratio_folded"] == speeds[0] / max(speeds[3:])
     assert rows[0].seconds > 1.5 * max(row.seconds for row in rows[1:])
     page = "\n".join(SECTIONS["serve"](stored))
-    assert f"batching is **{stored['ratio_folded']:.2f}x**" in page and page.count("folded, ") == 2
+    assert f"the network, is **{stored['ratio_folded']:.2f}x**" in page and page.count("folded, ") == 2
     for row in rows:
         assert row.requests and not row.errors and 0 < row.p50 <= row.p99 and len(row.memory) == 3
     assert "2 clients" in text.file.getvalue()
