@@ -296,10 +296,10 @@ def test_refusals(module: type[nn.Module], named: dict[str, object], words: list
 
 def test_methods_say_what_they_miss() -> None:
     from segue.methods.plop import PLOP
-    from segue.methods.ssul import SSUL
+    from segue.methods.rcil import RCIL
 
     ours = adopted(network("own U-Net"))
-    for kind, word in ((PLOP, "stages"), (SSUL, "classifier that can be replaced")):
+    for kind, word in ((PLOP, "stages"), (RCIL, "a backbone of Segue's own")):
         with pytest.raises(UserError, match=word):
             kind(kind.Config(), ours)
 

@@ -82,7 +82,8 @@ class ModelConfig:
     frozen_stages: Annotated[int, Field(ge=0)] = 0
     """number of first stages of the backbone that are never trained"""
     network: dict[str, Any] | None = None
-    """description of an adopted network, in place of backbone and head"""
+    """network of another library in place of backbone and head: smp:NAME/ENCODER, hf:NAME, a folder of
+    either, torchvision:NAME or file.py:function; a complete recipe holds its description"""
     settled: tuple[dict[str, Any], ...] = ()
     """specs of fusion layers that earlier methods left at the end of the encoder: fixed parts of it"""
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from segue.core.errors import UserError
 from segue.deploy.families import hf, smp, torchvision
-from segue.deploy.families.weights import Foreign
+from segue.models.adopted.weights import Foreign
 from segue.models.adopted.network import AdoptedNetwork
 from segue.models.adopted.sources import absolute, build_module, own_code
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from torch import nn
@@ -71,23 +72,36 @@ def torchvision_module(source: Mapping[str, Any]) -> nn.Module:
     return models.get_model(name, **settings)
 
 
-def smp_module(source: Mapping[str, Any]) -> nn.Module:
-    """{"kind": "smp", "name": "Unet", "config": what the constructor takes}"""
+def smp_module(source: Mapping[str, Any], encoder_weights: str | None = None) -> nn.Module:
+    """{"kind": "smp", "name": "Unet", "config": what the constructor takes}
+
+    `encoder_weights`, which smp fetches, are asked for by a user, never by a description.
+    """
     smp = _library("segmentation_models_pytorch", "smp")
-    config = {**source["config"], "encoder_weights": None}
+    config = {**source["config"], "encoder_weights": encoder_weights}
     kinds = {kind.__name__: kind for kind in smp.MODEL_ARCHITECTURES_MAPPING.values()}
     name, encoder = str(source["name"]), str(config.get("encoder_name", ""))
     if name not in kinds:
         raise UserError(f"smp has no network '{name}'.{suggest(name, kinds)}")
     if ":" in encoder or "/" in encoder:
         raise UserError(f"The encoder '{encoder}' names an address: only encoders by their names are built.")
-    return kinds[name](**config)
+    if not encoder.startswith("tu-") and encoder not in (known := smp.encoders.get_encoder_names()):
+        raise UserError(f"smp has no encoder '{encoder}'.{suggest(encoder, known)} Those of timm: tu-NAME.")
+    try:
+        return kinds[name](**config)
+    except (TypeError, ValueError, KeyError, RuntimeError, AttributeError) as error:
+        raise UserError(f"smp cannot build {name} with the encoder {encoder}: {_reason(error)}") from error
 
 
 def hf_module(source: Mapping[str, Any]) -> nn.Module:
     """{"kind": "hf", "config": config.json}"""
     described = hf_config(source)
-    return _library("transformers", "hf").AutoModelForSemanticSegmentation.from_config(described)
+    transformers = _library("transformers", "hf")
+    try:
+        return transformers.AutoModelForSemanticSegmentation.from_config(described)
+    except ValueError as error:
+        kind = source["config"].get("model_type")
+        raise UserError(f"transformers cannot build '{kind}' for segmentation: {_reason(error)}") from error
 
 
 def hf_config(source: Mapping[str, Any]) -> Any:
@@ -100,7 +114,14 @@ def hf_config(source: Mapping[str, Any]) -> Any:
             " whose config describes all of it (backbone_config)."
         )
     kind = str(config.pop("model_type", ""))
-    return transformers.AutoConfig.for_model(kind, **config)
+    try:
+        return transformers.AutoConfig.for_model(kind, **config)
+    except ValueError as error:
+        raise UserError(f"transformers knows no network '{kind}': {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return shorten(str(error), 300)
 
 
 def _library(name: str, extra: str) -> Any:
