@@ -61,8 +61,8 @@ def begin_with(method: Method, learned: Learned) -> tuple[str, ...]:
         if unknown := [name for name in names if name not in fresh]:
             if "classifier" in method.needs:
                 raise UserError(
-                    f"{type(method).__name__} has a classifier of its own, which it trains from the first step"
-                    f" on: it cannot go on with {learned.source}. caf, mib and others take a model as it is."
+                    f"{type(method).__name__} has a classifier of its own, trained from the first step on: it"
+                    f" cannot go on with {learned.source}. caf, mib and others take a model as it is."
                 )
             raise UserError(
                 f"{learned.source} {what} '{unknown[0]}', with which {type(method).__name__} cannot go on:"

@@ -103,7 +103,7 @@ def _write_record(
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         policy={"mode": scenario.mode, "void": scenario.void, "future": scenario.future, **_tested(config)},
         seed=config.train.seed,
-        versions=versions(site.device, site.group.size),
+        versions=versions(site.device, site.group.size, config.model),
         recipe_hash=recipe_hash(config),
         losses=outcome["losses"],
         seconds=seconds,

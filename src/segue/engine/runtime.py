@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 import segue
+from segue.core.config import ModelConfig
 from segue.core.errors import UserError
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -104,11 +105,19 @@ def peak_memory(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def versions(device: torch.device, processes: int = 1) -> dict[str, str]:
+LIBRARIES = {"smp": "segmentation_models_pytorch", "hf": "transformers"}
+"""packages of networks from elsewhere, by the name of their family"""
+
+
+def versions(device: torch.device, processes: int = 1, model: ModelConfig | None = None) -> dict[str, str]:
+    """What a run was carried out with; `model` tells the library of a network from elsewhere."""
+    network = model.network if model is not None else None
+    library = LIBRARIES.get((network or {}).get("source", {}).get("kind", ""))
     return {
         "segue": segue.__version__,
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "torchvision", "timm", "numpy")},
+        **({library: version(library)} if library is not None else {}),
         "device": torch.cuda.get_device_name(device)
         if device.type == "cuda"
         else f"{device.type} {platform.machine()}",

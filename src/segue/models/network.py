@@ -209,7 +209,7 @@ def fusion_from(spec: Mapping[str, Any], z_channels: int) -> nn.Module:
     return listed(wanted.kind, FUSIONS, "fusion layer").from_spec(z_channels, wanted.config)
 
 
-def classifier_from(spec: ClassifierSpec, h_channels: int) -> nn.Module:
+def classifier_from(spec: ClassifierSpec, h_channels: int) -> Any:
     """The classifier that a spec describes, without channels yet."""
     width = () if spec.width is None else (spec.width,)
     return listed(spec.kind, CLASSIFIERS, "classifier")(h_channels, *width)

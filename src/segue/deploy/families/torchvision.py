@@ -13,9 +13,9 @@ from safetensors.torch import save as save_tensors
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.records import atomic_file, write_json
-from segue.models.adopted.weights import PREFIXES, Foreign, load_exactly, names_of, read_json, read_weights
 from segue.models.adopted.network import AdoptedNetwork
 from segue.models.adopted.sources import build_module
+from segue.models.adopted.weights import PREFIXES, Foreign, load_exactly, names_of, read_json, read_weights
 
 PREFIX = "torchvision.models.segmentation"
 CLASSIFIERS = ("classifier.4.weight", "classifier.high_classifier.weight")

@@ -44,13 +44,15 @@ def loaded(folder: Path, source: dict[str, Any], anew: Sequence[str] = ()) -> nn
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """No progress bar of the library."""
+    """No progress bar of the library, and no report of what differs: that is said here, or is meant."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(level)
         if shown:
             logging.enable_progress_bar()

@@ -1,7 +1,7 @@
 """The network of a recipe that names one of another library: built, its parts found, its weights read.
 
-The recipe holds a description without parts (core/networks.py). They are found by proof, as those of a network
-that was trained elsewhere, on a copy with lively random weights: the structure is that of the network.
+The recipe holds a description without parts (core/networks.py). They are found by proof, as those of a
+network that was trained elsewhere, on a copy with lively random weights: the structure is the same.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def named_network(config: ModelConfig, module: nn.Module | None = None) -> Adopt
     `module` is one that was built already.
     """
     described = validate(Described, config.network or {}, "model.network")
-    source, encoder_weights = described.source, _encoder_weights(config, described.source)
+    source, fetch = described.source, _fetches(config, described.source)
     if module is None:
         if source.get("kind") == "python":
             module = own_code(source["code"])
         else:
-            module = smp_module(source, "imagenet") if encoder_weights else build_module(source)
+            module = smp_module(source, fetch) if fetch else build_module(source)
     parts = _parts(module, source)
     if config.weights is not None:
         module = _with_weights(module, parts, source, config.weights)
@@ -58,7 +58,7 @@ def named_network(config: ModelConfig, module: nn.Module | None = None) -> Adopt
     return AdoptedNetwork(replace(config, network=asdict(adoption)), module)
 
 
-def _encoder_weights(config: ModelConfig, source: Mapping[str, Any]) -> bool:
+def _fetches(config: ModelConfig, source: Mapping[str, Any]) -> bool:
     """Whether the library should fetch weights for the encoder."""
     if config.pretrained and source.get("kind") != "smp":
         raise UserError(

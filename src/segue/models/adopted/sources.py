@@ -72,13 +72,13 @@ def torchvision_module(source: Mapping[str, Any]) -> nn.Module:
     return models.get_model(name, **settings)
 
 
-def smp_module(source: Mapping[str, Any], encoder_weights: str | None = None) -> nn.Module:
+def smp_module(source: Mapping[str, Any], fetch: bool = False) -> nn.Module:
     """{"kind": "smp", "name": "Unet", "config": what the constructor takes}
 
-    `encoder_weights`, which smp fetches, are asked for by a user, never by a description.
+    `fetch`: smp downloads weights of the encoder, which a user asks for, never a description.
     """
     smp = _library("segmentation_models_pytorch", "smp")
-    config = {**source["config"], "encoder_weights": encoder_weights}
+    config = {**source["config"], "encoder_weights": None}
     kinds = {kind.__name__: kind for kind in smp.MODEL_ARCHITECTURES_MAPPING.values()}
     name, encoder = str(source["name"]), str(config.get("encoder_name", ""))
     if name not in kinds:
@@ -87,8 +87,15 @@ def smp_module(source: Mapping[str, Any], encoder_weights: str | None = None) ->
         raise UserError(f"The encoder '{encoder}' names an address: only encoders by their names are built.")
     if not encoder.startswith("tu-") and encoder not in (known := smp.encoders.get_encoder_names()):
         raise UserError(f"smp has no encoder '{encoder}'.{suggest(encoder, known)} Those of timm: tu-NAME.")
+    if fetch:
+        config["encoder_weights"] = True if encoder.startswith("tu-") else "imagenet"
     try:
         return kinds[name](**config)
+    except OSError as error:
+        raise UserError(
+            f"smp could not fetch the weights of {encoder}: {_reason(error)} Give a local file with"
+            " model.weights=FILE."
+        ) from error
     except (TypeError, ValueError, KeyError, RuntimeError, AttributeError) as error:
         raise UserError(f"smp cannot build {name} with the encoder {encoder}: {_reason(error)}") from error
 
