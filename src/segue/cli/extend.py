@@ -66,6 +66,14 @@ def command(
         str | None,
         typer.Option("--keep", metavar="FOLDER", help="Labelled images of old classes, to be shown again."),
     ] = None,
+    student: Annotated[
+        str | None,
+        typer.Option(
+            "--student",
+            metavar="BACKBONE",
+            help="A new network that learns from MODEL's outputs: for ONNX, TorchScript.",
+        ),
+    ] = None,
     max_drop: Annotated[
         float | None,
         typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes (2)."),
@@ -87,6 +95,10 @@ def command(
     segue extend torchvision:lraspp_mobilenet_v3_large@net.pth DATA --out grown adopt.classes=names.txt
 
     Networks of torchvision, smp, Hugging Face and one's own are taken in: docs/adopt-a-network.md.
+
+    segue extend model.onnx DATA --student mobilenetv2_100 --out grown model.pretrained=true
+
+    What cannot grow teaches a new network, by its outputs alone.
     Exit code 0: safe to deploy; 1: look at the verdict first; 2: the command itself is wrong.
     """
     from segue.cli._adopted import open_source, write_native
@@ -95,21 +107,23 @@ def command(
     from segue.deploy.examine import VERDICT_PAGE, examine, labelled_images, passed_over
     from segue.deploy.extend import extend, run_folder_of
     from segue.deploy.new_data import data_folder
+    from segue.deploy.teachers.outer_model import OuterModel
     from segue.plan.preflight import before_run
 
     limits, said = limits_of(words or [], max_drop)
     said += [] if epochs is None else [f"train.epochs_next={epochs}"]
     names = [name.strip() for name in new.split(",")] if new else []
     display = Display(quiet=quiet or as_json)
-    old, source, said = open_source(model, said, device, display)
+    old, source, said = open_source(model, said, device, display, student is not None)
     if check is not None:
         images = labelled_images(check, old)  # said before training, not after
         if others := passed_over(check, images):
             display.say(PASSED_OVER.format(len(images), len(images) + others, check))
-    options = {"sure": yes, "keep": keep}
+    options = {"sure": yes, "keep": keep, "student": student}
+    network = None if isinstance(old, OuterModel) else old.network
     grown = extend(
         source, data, out, names, method, said, None, resume, overwrite, device, display, **options,
-        before=lambda recipe: before_run([recipe], device, display, old.network),
+        before=lambda recipe: before_run([recipe], device, display, network),
     )  # fmt: skip
     write_native(grown, out, display)
     verdict = examine(old, grown, out, data_folder(data, out), check, limits, display)

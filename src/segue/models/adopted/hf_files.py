@@ -8,20 +8,20 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from torch import nn
-
 from segue.core.errors import UserError
 from segue.models.adopted.sources import hf_config
 from segue.models.adopted.weights import refuse
 
 
-def loaded(folder: Path, source: dict[str, Any], anew: Sequence[str] = ()) -> nn.Module:
+def loaded(
+    folder: Path, source: dict[str, Any], anew: Sequence[str] = (), task: str = "SemanticSegmentation"
+) -> Any:
     """The network of a folder of `save_pretrained`, strictly; parts under the names `anew` may differ."""
-    from transformers import AutoModelForSemanticSegmentation
+    import transformers
 
     try:
         with without_bars():
-            module, differences = AutoModelForSemanticSegmentation.from_pretrained(
+            module, differences = getattr(transformers, f"AutoModelFor{task}").from_pretrained(
                 str(folder),
                 config=hf_config(source),
                 local_files_only=True,
