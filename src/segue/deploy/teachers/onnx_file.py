@@ -52,10 +52,10 @@ class OnnxScores:
         by_name = {each.name: each for each in maps}
         maps = [by_name[name] for name in (MAP, LOGITS) if name in by_name] or maps
         for each in maps:
+            if each.shape[3] == channels and each.shape[1] != channels:
+                return each.name, True
             if each.shape[1] in (channels, 1) or not isinstance(each.shape[1], int):
                 return each.name, False
-            if each.shape[3] == channels:
-                return each.name, True
         told = ", ".join(f"{each.name} {each.type} {each.shape}" for each in self.session.get_outputs())
         raise UserError(
             f"{self.name} gives {told}: a teacher gives maps of scores with {channels} channels, one for each"

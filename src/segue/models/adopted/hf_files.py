@@ -29,7 +29,7 @@ def loaded(
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
         raise UserError(f"{folder} cannot be read by transformers: {shorten(str(error), 300)}") from error
     mismatched = {
         str(each if isinstance(each, str) else each[0]): str(each) for each in differences["mismatched_keys"]
