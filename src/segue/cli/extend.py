@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,6 +21,11 @@ PASSED_OVER = (
     "{0} of {1} images in {2} give scores: those that a hash of their names holds out, as in training."
     " If none of them has trained the model, list all in {2}/val.txt."
 )
+
+
+def of_network(name: str, help: str) -> Any:
+    """An option for `adopt.NAME=VALUE`."""
+    return typer.Option(f"--{name}", metavar="NAME", help=help, rich_help_panel="Networks from elsewhere")
 
 
 def command(
@@ -78,6 +83,10 @@ def command(
         float | None,
         typer.Option("--max-drop", metavar="POINTS", help="Largest loss of mean IoU of old classes (2)."),
     ] = None,
+    background: Annotated[str | None, of_network("background", "Class that plays it, or none.")] = None,
+    classifier: Annotated[str | None, of_network("classifier", "Layer that gives the logits.")] = None,
+    features: Annotated[str | None, of_network("features", "Module that gives what it sees.")] = None,
+    encoder: Annotated[str | None, of_network("encoder", "Module that gives the encoder's maps.")] = None,
     resume: Annotated[bool, flag("--resume", help="Go on where the same command stopped.")] = False,
     overwrite: Annotated[bool, flag("--overwrite", help="Delete an earlier run of this extension.")] = False,
     yes: Annotated[bool, flag("--yes", help="New names that look like known ones are meant.")] = False,
@@ -112,6 +121,8 @@ def command(
 
     limits, said = limits_of(words or [], max_drop)
     said += [] if epochs is None else [f"train.epochs_next={epochs}"]
+    parts = {"background": background, "classifier": classifier, "features": features, "encoder": encoder}
+    said += [f"adopt.{name}={value}" for name, value in parts.items() if value is not None]
     names = [name.strip() for name in new.split(",")] if new else []
     display = Display(quiet=quiet or as_json)
     old, source, said = open_source(model, said, device, display, student is not None)

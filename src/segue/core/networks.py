@@ -56,7 +56,7 @@ class NamedNetwork:
     """A network that a recipe names."""
 
     name: str
-    """what stands in the place of a backbone's name"""
+    """name of the network, in the place of a backbone's"""
     described: dict[str, Any]
     """`ModelConfig.network` before its parts are found"""
     weights: str | None = None

@@ -27,7 +27,7 @@ from segue.models.segmenter import Segmenter
 METHOD = "mib"
 """method of a student, unless another one is named"""
 GIVEN = frozenset({"outputs", "background"})
-"""what an outer teacher has, if it knows a background"""
+"""parts of an outer teacher that knows a background, as methods name them"""
 TINY = {"head": "tiny", "output_stride": 8}
 
 

@@ -44,7 +44,7 @@ class OuterModel:
     digest: str
     """text that is another one for a model that may answer otherwise"""
     kind: str = "logits"
-    """what the scores are: logits or probabilities"""
+    """kind of the scores: logits or probabilities"""
     order: Sequence[int] = ()
     """channels of the model in the order that they have here; empty: the same"""
     binary: bool = False
