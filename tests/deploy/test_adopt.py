@@ -332,3 +332,23 @@ def test_a_normalisation_that_makes_the_network_unsure_is_noticed() -> None:
     assert remark is not None and "adopt.mean=" in remark and torch.equal(unsure.mean, before)
     sure = segue.adopt(Contrast(), CLASSES, [0.0] * 3, [1.0] * 3).network
     assert surer_normalisation(sure, images, 32) is None
+
+
+def test_a_run_on_a_network_of_a_recipe_is_extended(tmp_path: Path) -> None:
+    from foreign_folders import tiny_folder
+    from pets import QUIET
+    from short_runs import SHORT as TINY
+
+    words = [*TINY, f"model.network={tiny_folder(tmp_path / 'net', 'smp')}", "model.pretrained=false"]
+    recipe = segue.resolve("mib", "scenes", "2-1", overrides=words)
+    segue.run(recipe, tmp_path / "run", display=QUIET)
+    segue.load(tmp_path / "run", device="cpu").save(tmp_path / "model")
+    (tmp_path / "net" / "config.json").unlink()
+    data = new_images(tmp_path / "new")
+    for source in ("run", "model"):
+        out = tmp_path / f"grown-{source}"
+        frozen = [*SHORT, "model.frozen_stages=auto"]
+        grown = segue.extend(tmp_path / source, data, out, overrides=frozen, device="cpu", display=QUIET)
+        assert grown.classes[-1] == "bird" and grown.network.classifier.sizes == (3, 1, 1)
+        assert not any(parameter.requires_grad for parameter in grown.network.encoder_parameters())
+    grown.save_native(tmp_path / "native")
