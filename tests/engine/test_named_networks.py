@@ -239,3 +239,13 @@ def _kind(config: RunConfig) -> type[Method]:
     from segue.core import plugins
 
     return plugins.find("method", config.method.name)
+
+
+def test_a_preset_gives_way_to_the_network() -> None:
+    from segue.engine.recipe import resolve
+
+    said: list[str] = []
+    words = ["model.network=hf:segformer-b0", "model.weights=encoder.pth", "preset=laptop"]
+    config = resolve("mib", "voc", "15-5", overrides=words, say=said.append)
+    assert config.model.backbone == "hf:segformer-b0" and config.model.frozen_stages == 0
+    assert "hf:segformer-b0" in said[0] and "mobilenetv2_100" not in said[0]

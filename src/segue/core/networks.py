@@ -30,7 +30,12 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.b
 SEGFORMER = {"model_type": "segformer"}
 WIDE = {**SEGFORMER, "hidden_sizes": [64, 128, 320, 512]}
 WIDER = {**WIDE, "decoder_hidden_size": 768}
-CONVNEXT = {"model_type": "convnext", "out_features": ["stage1", "stage2", "stage3", "stage4"]}
+CONVNEXT = {
+    "model_type": "convnext",
+    "depths": [3, 3, 9, 3],
+    "hidden_sizes": [96, 192, 384, 768],
+    "out_features": ["stage1", "stage2", "stage3", "stage4"],
+}
 HF_NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "segformer-b0": SEGFORMER,
     "segformer-b1": WIDE,
@@ -45,7 +50,6 @@ HF_NETWORKS: Mapping[str, Mapping[str, Any]] = {
         "hidden_sizes": [96, 120, 144],
         "neck_hidden_sizes": [16, 32, 48, 64, 80, 96, 384],
     },
-    "dpt-large": {"model_type": "dpt"},
 }
 """networks of transformers by the names of their sizes; what is not said is the library's own default"""
 SPELLING = "smp:NAME/ENCODER, smp:FOLDER, hf:NAME, hf:FOLDER, torchvision:NAME or file.py:function"

@@ -106,7 +106,7 @@ def hf_module(source: Mapping[str, Any]) -> nn.Module:
     transformers = _library("transformers", "hf")
     try:
         return transformers.AutoModelForSemanticSegmentation.from_config(described)
-    except ValueError as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, ImportError) as error:
         kind = source["config"].get("model_type")
         raise UserError(f"transformers cannot build '{kind}' for segmentation: {_reason(error)}") from error
 
