@@ -11,7 +11,7 @@ from segue.core import plugins
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError
 from segue.core.networks import named_network
-from segue.engine.runtime import seed_all
+from segue.engine.seeds import seed_all
 from segue.models.build import build_network
 from segue.models.network import Network
 from segue.testing import check_method

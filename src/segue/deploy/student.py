@@ -20,7 +20,7 @@ from segue.deploy.model import Model
 from segue.deploy.teachers.outer_model import OuterModel
 from segue.engine.build import check_weights
 from segue.engine.preset import KEY
-from segue.engine.runtime import derive_seed, seed_all
+from segue.engine.seeds import derive_seed, seed_all
 from segue.methods.base import WHAT, Method
 from segue.models.segmenter import Segmenter
 

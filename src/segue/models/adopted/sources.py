@@ -16,6 +16,7 @@ from typing import Any
 from torch import nn
 
 from segue.core.errors import UserError, suggest
+from segue.core.extras import needed
 from segue.core.ordinary import user_path
 
 
@@ -77,7 +78,7 @@ def smp_module(source: Mapping[str, Any], fetch: bool = False) -> nn.Module:
 
     `fetch`: smp downloads weights of the encoder, which a user asks for, never a description.
     """
-    smp = _library("segmentation_models_pytorch", "smp")
+    smp = needed("segmentation_models_pytorch", "smp", "The network")
     config = {**source["config"], "encoder_weights": None}
     kinds = {kind.__name__: kind for kind in smp.MODEL_ARCHITECTURES_MAPPING.values()}
     name, encoder = str(source["name"]), str(config.get("encoder_name", ""))
@@ -103,7 +104,7 @@ def smp_module(source: Mapping[str, Any], fetch: bool = False) -> nn.Module:
 def hf_module(source: Mapping[str, Any]) -> nn.Module:
     """{"kind": "hf", "config": config.json}"""
     described = hf_config(source)
-    transformers = _library("transformers", "hf")
+    transformers = needed("transformers", "hf", "The network")
     try:
         return transformers.AutoModelForSemanticSegmentation.from_config(described)
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, ImportError) as error:
@@ -113,7 +114,7 @@ def hf_module(source: Mapping[str, Any]) -> nn.Module:
 
 def hf_config(source: Mapping[str, Any]) -> Any:
     """The config, if it fetches nothing."""
-    transformers = _library("transformers", "hf")
+    transformers = needed("transformers", "hf", "The network")
     config = {key: value for key, value in source["config"].items() if key != "auto_map"}
     if config.get("backbone") is not None or config.get("use_pretrained_backbone"):
         raise UserError(
@@ -129,13 +130,6 @@ def hf_config(source: Mapping[str, Any]) -> Any:
 
 def _reason(error: Exception) -> str:
     return shorten(str(error), 300)
-
-
-def _library(name: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UserError(f"The network needs {name}: pip install 'segue[{extra}]'.") from error
 
 
 BUILDERS = {"torchvision": torchvision_module, "smp": smp_module, "hf": hf_module}
