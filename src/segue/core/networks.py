@@ -85,7 +85,7 @@ def named_network(text: str) -> NamedNetwork:
 
 
 def _smp(place: str) -> NamedNetwork:
-    if user_path(place).is_dir():
+    if _is_folder(place):
         config = _config(place, "_model_class")
         name = str(config["_model_class"])
         settings = {key: value for key, value in config.items() if not key.startswith("_")}
@@ -93,18 +93,20 @@ def _smp(place: str) -> NamedNetwork:
     else:
         name, _, encoder = place.partition("/")
         if "/" in encoder or Path(name).suffix or not name:
-            raise UserError(f"model.network=smp:{place}: there is no such folder, and networks of smp are"
-                            " named smp:Unet or smp:Unet/resnet18.")  # fmt: skip
+            raise UserError(
+                f"model.network=smp:{place}: there is no such folder with a config.json, and networks of smp"
+                " are named smp:Unet or smp:Unet/resnet18."
+            )
         settings = {"encoder_name": encoder or "resnet34", "classes": CHANNELS}
     source = {"kind": "smp", "name": name, "config": settings | {"encoder_weights": None}}
     return _of_folder(place, f"smp:{name}/{settings.get('encoder_name')}", _described(source))
 
 
 def _hf(place: str) -> NamedNetwork:
-    if not user_path(place).is_dir():
+    if not _is_folder(place):
         if place not in HF_NETWORKS:
             raise UserError(
-                f"model.network=hf:{place}: there is no such folder, and no network of that name."
+                f"model.network=hf:{place}: there is no such folder with a config.json, and no such network."
                 f"{suggest(place, HF_NETWORKS)}"
             )
         source = {"kind": "hf", "config": {**HF_NETWORKS[place], **_without_head(place)}}
@@ -142,10 +144,15 @@ def _described(source: dict[str, Any], numbers: Mapping[str, Any] = IMAGENET) ->
 
 def _of_folder(place: str, name: str, described: dict[str, Any]) -> NamedNetwork:
     folder = user_path(place)
-    if not folder.is_dir():
+    if not _is_folder(place):
         return NamedNetwork(name, described)
     found = [str(folder / file) for file in WEIGHTS if (folder / file).is_file()]
     return NamedNetwork(name, described, found[0] if found else None, bool(found))
+
+
+def _is_folder(place: str) -> bool:
+    """Whether a place is a folder of save_pretrained, and not the name of a network."""
+    return (user_path(place) / "config.json").is_file()
 
 
 def _config(place: str, key: str) -> dict[str, Any]:

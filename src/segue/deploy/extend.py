@@ -88,14 +88,7 @@ def extend(
     folder = Path(run_folder) if run_folder is not None else run_folder_of(out)
     with ready_folder(data, out, folder, resume, overwrite, display) as images:
         classes = new_classes(loaded, images, new, sure, data)
-        if teacher is None:
-            name = method or (loaded.history.method if loaded.history is not None else DEFAULT_METHOD)
-            said = [*_without_layer(loaded, name, overrides), *overrides]
-            words = with_balance(with_freezing(loaded, name, said, device))
-        else:
-            name = method or STUDENT_METHOD
-            check_method(name, teacher)
-            words = with_balance(student_words(overrides, device))
+        name, words = _step_words(loaded, teacher, method, overrides, device)
         config = recipe_of(loaded, images, classes, name, words, keep, device, teacher)
         if isinstance(loaded.network, AdoptedNetwork) and loaded.history is None:
             _look_at_normalisation(loaded.network, images, config.train.crop, display)
@@ -123,6 +116,19 @@ def _loaded(model: Model | OuterModel | str | Path) -> Model:
     refuse_growing(model)
     assert not isinstance(model, OuterModel)
     return load(model, "cpu") if isinstance(model, str | Path) else model
+
+
+def _step_words(
+    model: Model, teacher: OuterModel | None, method: str | None, overrides: Sequence[str], device: str
+) -> tuple[str, list[str]]:
+    """The method of a step, and the words of its recipe with what they leave open."""
+    if teacher is not None:
+        name = method or STUDENT_METHOD
+        check_method(name, teacher)
+        return name, with_balance(student_words(overrides, device))
+    name = method or (model.history.method if model.history is not None else DEFAULT_METHOD)
+    said = [*_without_layer(model, name, overrides), *overrides]
+    return name, with_balance(with_freezing(model, name, said, device))
 
 
 def _own_module(model: Model) -> nn.Module | None:

@@ -20,6 +20,7 @@ from segue.deploy.export.metadata import About
 from segue.deploy.families import is_source
 from segue.deploy.load import load
 from segue.deploy.model import Model
+from segue.deploy.onnx_model import open_session
 from segue.deploy.teachers.onnx_file import OnnxScores, about_of
 from segue.deploy.teachers.outer_model import OuterModel, outer_model
 from segue.deploy.teachers.queries import QueryScores, is_query_folder, open_queries
@@ -79,9 +80,10 @@ def open_teacher(text: str, **said: Any) -> OuterModel:
     beside = repr(sorted(said.items())).encode()
     digest = hashlib.blake2b(content + beside, digest_size=32).hexdigest()
     if path.suffix.lower() == ONNX:
-        about, found = about_of(content, str(path))
+        session = open_session(content, "cpu", str(path))
+        about, found = about_of(session, str(path))
         names, numbers = _told(str(path), about, found, said)
-        scores: Any = OnnxScores(content, str(path), numbers, len(names))
+        scores: Any = OnnxScores(session, str(path), numbers, len(names))
     else:
         module, about, found = open_script(content, str(path))
         names, numbers = _told(str(path), about, found, said)

@@ -19,7 +19,6 @@ from torch import Tensor
 from segue.core.errors import UserError
 from segue.deploy.export.metadata import OWN, About, read_about
 from segue.deploy.export.outputs import LOGITS, MAP
-from segue.deploy.onnx_model import open_session
 from segue.deploy.teachers.outer_model import normalised, of_size
 from segue.models.adopted.parts import Normalisation
 
@@ -31,9 +30,9 @@ TYPES = {"tensor(float)": np.float32, "tensor(uint8)": np.uint8, "tensor(float16
 class OnnxScores:
     """Images (0..255, B x 3 x H x W) -> the scores of an ONNX file."""
 
-    def __init__(self, content: bytes, name: str, numbers: Normalisation | None, channels: int) -> None:
+    def __init__(self, session: Any, name: str, numbers: Normalisation | None, channels: int) -> None:
         """`channels`: how many classes are named."""
-        self.session, self.name, self.numbers = open_session(content, "cpu", name), name, numbers
+        self.session, self.name, self.numbers = session, name, numbers
         inputs = self.session.get_inputs()
         if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type not in TYPES:
             told = ", ".join(f"{each.name} {each.type} {each.shape}" for each in inputs)
@@ -80,9 +79,9 @@ class OnnxScores:
         return scores[: len(images_B3HW)].astype(np.float32)
 
 
-def about_of(content: bytes, name: str) -> tuple[About | None, list[str] | None]:
+def about_of(session: Any, name: str) -> tuple[About | None, list[str] | None]:
     """What Segue wrote into an ONNX file, if it did, and the names that others may have written."""
-    told = open_session(content, "cpu", name).get_modelmeta().custom_metadata_map
+    told = session.get_modelmeta().custom_metadata_map
     return (read_about(told, name) if OWN in told else None), names_in(told)
 
 
