@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 from outer_files import MEAN, NAMES, STD, logits_of, write_birds, write_onnx, write_script
+from own_folder import write_folder
 from pets import QUIET, state
 
 import segue
 from segue.core.errors import UserError
-from segue.core.records import read_yaml
+from segue.core.records import read_run, read_yaml
 from segue.deploy.student import check_method
 from segue.deploy.teachers import as_teacher, is_outer, open_teacher
 from segue.engine import train as train_module
@@ -268,6 +269,15 @@ def test_a_model_that_could_grow_can_teach_too(tmp_path: Path) -> None:
         assert torch.equal(teacher.logits(images), model.network(images).logits)
     grown = student(model, write_birds(tmp_path / "birds"), tmp_path / "grown")
     assert grown.classes == (*NAMES, "bird")
+
+
+def test_labelled_images_of_old_classes_are_shown_to_a_student(tmp_path: Path) -> None:
+    kept = write_folder(tmp_path / "old", {"a": [0, 1], "b": [0, 2]}, "background\ncat\ndog\n")
+    teacher = open_teacher(str(write_onnx(tmp_path / "m.onnx")), **SAID)
+    grown = student(teacher, write_birds(tmp_path / "birds"), tmp_path / "grown", keep=kept)
+    assert grown.classes == (*NAMES, "bird")
+    record = read_run(tmp_path / "grown-run").steps[-1]
+    assert record.images["kept"] >= 1  # a hash of their names may hold one out
 
 
 # Refusals
