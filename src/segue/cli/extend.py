@@ -136,7 +136,7 @@ def command(
         print_json(dataclasses.asdict(verdict))
     else:
         _tell_verdict(verdict, out, run_folder_of(out) / VERDICT_PAGE)
-    _tell_next(verdict, model, data, out, silent=quiet or as_json)
+    _tell_next(verdict, model, data, out, student, silent=quiet or as_json)
     if not verdict.safe:
         raise typer.Exit(1)
 
@@ -152,7 +152,7 @@ def _tell_verdict(verdict: Verdict, out: Path, page: Path) -> None:
     tell(f"Pictures of what changed: {page}")
 
 
-def _tell_next(verdict: Verdict, model: str, data: str, out: Path, silent: bool) -> None:
+def _tell_next(verdict: Verdict, model: str, data: str, out: Path, student: str | None, silent: bool) -> None:
     """Use the model, look at what has changed, or try again with a few old images."""
     use = f"predict {quote(out)} photos/ --out predicted"
     if verdict.safe:
@@ -160,5 +160,8 @@ def _tell_next(verdict: Verdict, model: str, data: str, out: Path, silent: bool)
     elif verdict.answer == "look here first":
         tell_next(f"{use} --compare {quote(model)}", "old model, new model, difference", silent)
     else:
-        again = f"extend {quote(model)} {quote(data)} --out {quote(out)} --overwrite --keep OLD-IMAGES"
+        teaches = "" if student is None else f" --student {quote(student)}"
+        again = (
+            f"extend {quote(model)} {quote(data)}{teaches} --out {quote(out)} --overwrite --keep OLD-IMAGES"
+        )
         tell_next(again, "with a few labelled images of old classes", silent)
