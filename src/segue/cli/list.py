@@ -21,7 +21,10 @@ COSTS_CAPTION = (
     "after the year: published mean IoU of VOC 15-1 overlapped; * without background,\n"
     "+ on another network or in another mode"
 )
-OTHER_BACKBONES = {"name": "...", "about": "other timm models that give feature maps (NCHW)"}
+OTHER_BACKBONES = (
+    {"name": "...", "about": "other timm models that give feature maps (NCHW)"},
+    {"name": "smp:Unet/resnet18", "about": "model.network: networks of other libraries, hf:segformer-b0 too"},
+)
 NEXT = {
     "methods": "train caf --on scenes --split 5-2",
     "datasets": "data check --on scenes",
@@ -119,6 +122,6 @@ def command(
     if what == "methods":
         Console().print(methods_table(rows))
     else:
-        others = [OTHER_BACKBONES] if what == "backbones" else []
+        others = OTHER_BACKBONES if what == "backbones" else ()
         Console().print(plain_table([*rows, *others], TITLES[what]))
     tell_next(NEXT[what])

@@ -21,6 +21,7 @@ from segue.data.datasets.base import DataSplit, SegDataset
 from segue.data.index import class_index
 from segue.engine.seeds import derive_seed, seed_all
 from segue.methods.base import Method
+from segue.models.adopted.grow import AdoptedClassifier
 from segue.models.build import build_network
 from segue.models.classifier import GrowingClassifier
 from segue.models.network import Network
@@ -55,6 +56,13 @@ def check_weights(model: ModelConfig) -> None:
     """A network that begins with random weights has to be meant, and none of it can be frozen."""
     if model.backbone == "tiny" or model.weights or model.pretrained:  # there are no weights of tiny
         return
+    if model.pretrained is None and model.network is not None:
+        raise UserError(
+            f"Where do the weights of {model.backbone} come from? From a folder of its library:"
+            " model.network=hf:FOLDER. From a file with those of the network or of its encoder:"
+            " model.weights=FILE. An encoder that smp downloads: model.pretrained=true. From nothing, which"
+            " needs many images and epochs: model.pretrained=false."
+        )
     if model.pretrained is None:
         raise UserError(
             f"Where do the weights of {model.backbone} come from? From a file: model.weights=FILE. From the"
@@ -85,16 +93,12 @@ def build_method(
     seed_all(derive_seed(config.train.seed))
     structure = config.model if initial_weights else replace(config.model, weights=None, pretrained=False)
     network = build_network(structure, copy.deepcopy(module))
-    if initial_weights and config.model.network is None:
+    if initial_weights:
         check_weights(config.model)  # a backbone that there is not was named first
     _check_crop(config, network)
     method = kind(config.method.params, network).to(device)
     method.new_start = config.method.start
-    if config.method.start != "own" and not isinstance(method.model.classifier, GrowingClassifier):
-        raise UserError(
-            f"method.start={config.method.start} begins new classifiers like background, which the"
-            f" classifiers of {config.method.name} do not have: leave method.start out."
-        )
+    _check_start(config, network)
     if config.train.channels_last:
         method = method.to(memory_format=torch.channels_last)
     if config.train.checkpointing:
@@ -102,6 +106,17 @@ def build_method(
     if config.train.compile:
         method.model.compile()
     return method
+
+
+def _check_start(config: RunConfig, network: Network) -> None:
+    """Only rows beside those of background can begin like it; NeST's composition knows Segue's own ones."""
+    start, classifier = config.method.start, network.classifier
+    adopted = isinstance(classifier, AdoptedClassifier) and not network.closed and start != "similar"
+    if start != "own" and not adopted and not isinstance(classifier, GrowingClassifier):
+        raise UserError(
+            f"method.start={start} begins new classifiers like background, which the classifiers of"
+            f" {config.method.name} in {config.model.backbone} cannot: leave method.start out."
+        )
 
 
 def _check_crop(config: RunConfig, network: Network) -> None:

@@ -31,6 +31,7 @@ MAY_CHANGE = frozenset(
         *(
             "data.root",
             "scenario.keep",
+            "scenario.teacher",
             "train.workers",
             "train.save_seconds",
             "train.checkpointing",

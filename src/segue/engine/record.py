@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import segue
-from segue.core.config import RunConfig, recipe_hash
+from segue.core.config import ModelConfig, RunConfig, recipe_hash
 from segue.core.declaration import replay_memory
 from segue.core.image_counts import ImageCounts, digest
 from segue.core.metrics import step_scores
@@ -28,6 +28,9 @@ from segue.engine.log import RunLog
 from segue.engine.samples import choose_samples, write_inputs, write_predictions
 from segue.engine.site import Site
 from segue.methods.base import Method
+
+LIBRARIES = {"smp": "segmentation_models_pytorch", "hf": "transformers"}
+"""packages of networks from elsewhere, by the name of their family"""
 
 
 def watcher(method: Method, data: Data, step: Step, site: Site) -> Callable[[int], None]:
@@ -115,7 +118,7 @@ def _write_record(
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         policy={"mode": scenario.mode, "void": scenario.void, "future": scenario.future, **_tested(config)},
         seed=config.train.seed,
-        versions=versions(site.device, site.group.size),
+        versions=versions(site.device, site.group.size, config.model),
         recipe_hash=recipe_hash(config),
         losses=outcome["losses"],
         seconds=seconds,
@@ -173,12 +176,18 @@ def _pictures(method: Method, data: Data, step: Step, site: Site) -> None:
     write_predictions(folder, method, batch, step.index, data.config.eval.closed)
 
 
-def versions(device: torch.device, processes: int = 1) -> dict[str, str]:
-    """What computed a record: packages, device, threads and processes."""
+def versions(device: torch.device, processes: int = 1, model: ModelConfig | None = None) -> dict[str, str]:
+    """What computed a record: packages, device, threads and processes.
+
+    `model` tells the library of a network from elsewhere.
+    """
+    network = model.network if model is not None else None
+    library = LIBRARIES.get((network or {}).get("source", {}).get("kind", ""))
     return {
         "segue": segue.__version__,
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "torchvision", "timm", "numpy")},
+        **({library: version(library)} if library is not None else {}),
         "device": torch.cuda.get_device_name(device)
         if device.type == "cuda"
         else f"{device.type} {platform.machine()}",
