@@ -53,7 +53,7 @@ PARAMS: dict[str, list[str]] = {
     "ssul": ["confidence=0.7", "saliency=null", *MEMORY],
     "star": [
         *("feature_weight=5.0", "apart_weight=0.05", "positive_weight=4.0", "sure_logit=0.0"),
-        *("length=feature", "adapt=false", "margin_weight=0.1"),
+        *("length=feature", "adapt=false", "margin_weight=0.1", "mixture=false"),
     ],
     "rcil": ["branches=twins", "kd_weight=10.0", "cube_factor=0.01", "cube_last_factor=0.0005"],
     "acil": ["width=64", "ridge=1.0", "confidence=0.7"],
@@ -93,6 +93,9 @@ SETTINGS = [
     *("train.channels_last=true", "train.workers=0", "train.seed=7", "train.log_every=1", "eval.samples=0"),
 ]
 ITERATIONS = 5
+DOUBLE = {"star"}
+"""cases in double precision: after ten iterations the directions of classes are nearly one, and 1 / their
+distance is mostly rounding"""
 
 
 def losses(case: str, folder: Path) -> dict[str, list[dict[str, float]]]:
@@ -126,7 +129,10 @@ def test_every_method_and_variant_has_golden_losses():
     assert {path.stem for path in GOLDEN.glob("*.json")} == expected
 
 
-@pytest.mark.parametrize("case", PARAMS)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.precision("float64")] * (case in DOUBLE)) for case in PARAMS],
+)
 def test_golden_losses(case, tmp_path):
     now = losses(case, tmp_path / "run")
     path = GOLDEN / f"{case}.json"

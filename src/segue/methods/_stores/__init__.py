@@ -8,6 +8,7 @@ module: its content is part of the method's state and so of checkpoints and mode
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -21,6 +22,15 @@ from segue.models.network import Classifier
 
 EMPTY = 255
 """label of a place in a store that is not filled: classes may have fewer pixels than there is room for"""
+
+
+@dataclass(frozen=True)
+class Sure:
+    """Places of a batch that teacher and student are sure of: the class, and the features of both."""
+
+    labels_N: Tensor
+    features_NF: Tensor
+    old_features_NF: Tensor
 
 
 class Store(Protocol):
