@@ -34,9 +34,7 @@ def test_equal_features_have_no_distance_and_no_gradient() -> None:
 def test_distance_is_the_mean_divergence_under_the_weight() -> None:
     h, old, weight, given = torch.randn(1, 4, 1, 2), torch.randn(1, 4, 1, 2), torch.ones(1, 1, 2), mixtures()
     weight[..., 1] = 0
-    p, q = (
-        (log_densities(x[0, :, 0, :1].mT, *given).logsumexp(2) / 4).softmax(1) for x in (old, h)
-    )
+    p, q = ((log_densities(x[0, :, 0, :1].mT, *given).logsumexp(2) / 4).softmax(1) for x in (old, h))
     expected = (p * (p / q).log()).sum()
     torch.testing.assert_close(likelihood_distance(h, old, weight, given), expected)
     assert likelihood_distance(h, old, torch.zeros(1, 1, 2), given) == 0

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from segue.core.config import NonNegative, Positive, added
@@ -35,7 +34,7 @@ from segue.losses import labels_of_map, wide
 from segue.losses.mixtures import likelihood_distance
 from segue.losses.processes import sum_over_processes
 from segue.losses.pseudo import most_likely
-from segue.losses.replay import held_features, likeness, no_new_class, shrunk, uncertain
+from segue.losses.replay import held_features, likeness, no_new_class, shrunk, sure_margin, uncertain
 from segue.losses.sigmoid import class_scores
 from segue.methods._stores import Sure
 from segue.methods._stores.gaussians import Gaussians
@@ -211,17 +210,10 @@ class STAR(Method):
         for batch in ctx.loader:
             old, out = self.teacher(batch.images), self.model(batch.images)
             labels, answers = labels_of_map(batch.labels, old.logits), self.answers(old.logits)
-            both = sure_margin(old.logits) & sure_margin(out.logits[:, : ctx.step.num_old])
+            both = sure_margin(old.logits, SURE) & sure_margin(out.logits[:, : ctx.step.num_old], SURE)
             both &= (labels == 0) & (answers > 0) & (answers == self.answers(out.logits))
             features, old_features = (wide(each.features["h"]).movedim(1, -1)[both] for each in (out, old))
             yield Sure(answers[both], features, old_features)
-
-
-def sure_margin(logits: Tensor) -> Tensor:
-    """Where the two likeliest classes are far apart."""
-    p = wide(logits[:, 1:]).sigmoid()
-    top = F.pad(p, (0, 0, 0, 0, 0, 1)).topk(2, dim=1)[0]
-    return top[:, 0] - top[:, 1] > SURE
 
 
 METHOD = STAR
