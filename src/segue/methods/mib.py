@@ -23,7 +23,7 @@ from segue.methods.base import Method
 class Config:
     kd_weight: NonNegative = 10.0
     """weight of the unbiased distillation"""
-    memory: ReplayConfig = added(ReplayConfig())
+    memory: ReplayConfig = added(ReplayConfig())  # noqa: RUF009 - it is frozen
 
 
 class MiB(Method):
