@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from segue.core.config import NonNegative, Positive, added
-from segue.core.declaration import About, BenchmarkValues, Start
+from segue.core.declaration import About, BenchmarkValues, ClassMemory, Start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import labels_of_map, wide
@@ -73,7 +73,12 @@ class Config:
 class STAR(Method):
     Config = Config
     about = About(
-        "Prototype replay", "Chen et al., NeurIPS", 2023, published="72.9", keeps="teacher, features"
+        "Prototype replay",
+        "Chen et al., NeurIPS",
+        2023,
+        published="72.9",
+        keeps="teacher, features",
+        of_class=ClassMemory(h=2, numbers=3 + 2),
     )
     benchmark_values = (
         BenchmarkValues(

@@ -16,7 +16,7 @@ from dataclasses import asdict
 import torch
 from torch import Tensor, nn
 
-from segue.core.declaration import About, BenchmarkValues, Start
+from segue.core.declaration import About, BenchmarkValues, ClassMemory, Start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import (
@@ -36,6 +36,7 @@ from segue.losses.guided import label_guided_distillation, selective_labels
 from segue.methods._stores import Store, rehearsal_loss
 from segue.methods._stores.features import FeatureMemory
 from segue.methods._stores.gaussians import Gaussians
+from segue.methods._stores.mixtures import Mixtures
 from segue.methods.base import Method, StepContext
 from segue.methods.caf.config import PUBLISHED, VARIANTS, Config
 from segue.models.caf import CafLayer, Excitation
@@ -49,7 +50,12 @@ TEACHER_Z = {"raw": "z", "fused": "z_fused"}
 class CAF(Method):
     Config = Config
     about = About(
-        "Continual Attentive Fusion", "Yang et al., IEEE TMM", 2022, published="45.3*", keeps="teacher"
+        "Continual Attentive Fusion",
+        "Yang et al., IEEE TMM",
+        2022,
+        published="45.3*",
+        keeps="teacher",
+        of_class=ClassMemory(h=64, numbers=2 * 64),
     )
     benchmark_values = (
         BenchmarkValues("ade20k", None, {"optim": {"lr_next": 0.01}}),
@@ -80,8 +86,9 @@ class CAF(Method):
     def store(self, channels: int) -> Store:
         """What is kept of h between steps."""
         rehearsal = self.config.rehearsal
-        if rehearsal.store == "gaussians":
-            return Gaussians(channels, rehearsal.per_class)
+        if rehearsal.store != "features":
+            kind = Mixtures if rehearsal.store == "mixtures" else Gaussians
+            return kind(channels, rehearsal.per_class)
         return FeatureMemory(channels, rehearsal.per_class, rehearsal.background)
 
     def grow(self, step: Step) -> None:

@@ -44,8 +44,9 @@ class RehearsalConfig:
 
     weight: NonNegative = 1.0
     """weight of the cross-entropy on kept features; 0: no features are kept"""
-    store: Literal["features", "gaussians"] = added("features")
-    """kept between steps: features as they were, or a Gaussian per class that new ones are drawn from"""
+    store: Literal["features", "gaussians", "mixtures"] = added("features")
+    """kept between steps: features as they were, or a Gaussian or three per class that new ones are drawn
+    from"""
     per_class: Annotated[int, Field(ge=1, le=MOST_PLACES)] = 64
     """places of feature maps that are kept of each class, or drawn in each iteration"""
     background: Annotated[int, Field(ge=0, le=MOST_PLACES)] = 1024
