@@ -22,8 +22,9 @@ from segue.data.index import class_index
 from segue.engine.runtime import derive_seed, seed_all
 from segue.methods.base import Method
 from segue.models.build import build_network
-from segue.models.classifier import GrowingClassifier
+from segue.models.classifier import GrowingClassifier, RidgeClassifier
 from segue.models.network import Network
+from segue.models.twins import Twins
 
 DOCTOR = "segue data check --skip-bad FILE"
 
@@ -95,6 +96,7 @@ def build_method(
             f"method.start={config.method.start} begins new classifiers like background, which the"
             f" classifiers of {config.method.name} do not have: leave method.start out."
         )
+    _check_fuse(config, method)
     if config.train.channels_last:
         method = method.to(memory_format=torch.channels_last)
     if config.train.checkpointing:
@@ -102,6 +104,23 @@ def build_method(
     if config.train.compile:
         method.model.compile()
     return method
+
+
+def _check_fuse(config: RunConfig, method: Method) -> None:
+    """Weights of two steps can be averaged only if they mean the same in both."""
+    if config.method.fuse == "none":
+        return
+    if any(isinstance(module, Twins) for module in method.model.modules()):
+        raise UserError(
+            f"method.fuse={config.method.fuse} averages the weights of two steps, but RCIL merges its twins"
+            " in between, so that the same weight is another: leave method.fuse out, or use RCIL's losses"
+            " alone, method.params.branches=none."
+        )
+    if isinstance(method.model.classifier, RidgeClassifier):
+        raise UserError(
+            f"method.fuse={config.method.fuse} averages trained weights, and {config.method.name} trains none"
+            " after step 0: leave method.fuse out."
+        )
 
 
 def _check_crop(config: RunConfig, network: Network) -> None:
