@@ -12,9 +12,7 @@ follows the features as they drift (in the released code that last part is never
 `mixture` adds what CoGaMiD (NeurIPS 2025) describes, **re-derived**: three Gaussians per class are replayed,
 kept apart from and moved with the features, and their likelihoods are held to the teacher's beside h.
 
-Departures: scatter of new classes is taken around their own directions, where the released code takes those
-of the first classes; no old pixel in a batch gives no loss instead of 0/0; the rule of overlapped steps is
-used in all modes.
+Departures from the released code: docs/methods.md.
 """
 
 from __future__ import annotations
