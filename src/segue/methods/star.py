@@ -71,10 +71,7 @@ class Config:
 class STAR(Method):
     Config = Config
     about = About(
-        "Prototype replay",
-        "Chen et al., NeurIPS",
-        2023,
-        published="72.9",
+        *("Prototype replay", "Chen et al., NeurIPS", 2023, "72.9"),
         keeps="teacher, features",
         of_class=ClassMemory(h=2, numbers=3 + 2),
     )
