@@ -58,6 +58,9 @@ def test_a_torchvision_network_grows_and_comes_back(segue, weights, images, tmp_
         assert theirs(normalised(pictures()))["out"].isfinite().all()
     code, text, _ = segue("export", out, tmp_path / "again", "--native")
     assert code == 0
+    told = text.splitlines()[-1].removeprefix("Next, in Python: ")
+    assert told.startswith("import") and str(tmp_path / "again") in told
+    exec(compile(told, "next", "exec"))  # what it says can be typed
     ours, again = (
         load_file(folder / "weights.safetensors") for folder in (out / "native", tmp_path / "again")
     )
