@@ -23,8 +23,9 @@ from segue.engine.seeds import derive_seed, seed_all
 from segue.methods.base import Method
 from segue.models.adopted.grow import AdoptedClassifier
 from segue.models.build import build_network
-from segue.models.classifier import GrowingClassifier
+from segue.models.classifier import GrowingClassifier, RidgeClassifier
 from segue.models.network import Network
+from segue.models.twins import Twins
 
 DOCTOR = "segue data check --skip-bad FILE"
 
@@ -99,6 +100,7 @@ def build_method(
     method = kind(config.method.params, network).to(device)
     method.new_start = config.method.start
     _check_start(config, network)
+    _check_fuse(config, method)
     if config.train.channels_last:
         method = method.to(memory_format=torch.channels_last)
     if config.train.checkpointing:
@@ -116,6 +118,23 @@ def _check_start(config: RunConfig, network: Network) -> None:
         raise UserError(
             f"method.start={start} begins new classifiers like background, which the classifiers of"
             f" {config.method.name} in {config.model.backbone} cannot: leave method.start out."
+        )
+
+
+def _check_fuse(config: RunConfig, method: Method) -> None:
+    """Weights of two steps can be averaged only if they mean the same in both."""
+    if config.method.fuse == "none":
+        return
+    if any(isinstance(module, Twins) for module in method.model.modules()):
+        raise UserError(
+            f"method.fuse={config.method.fuse} averages the weights of two steps, but RCIL merges its twins"
+            " in between, so that the same weight is another: leave method.fuse out, or use RCIL's losses"
+            " alone, method.params.branches=none."
+        )
+    if isinstance(method.model.classifier, RidgeClassifier):
+        raise UserError(
+            f"method.fuse={config.method.fuse} averages trained weights, and {config.method.name} trains none"
+            " after step 0: leave method.fuse out."
         )
 
 
