@@ -36,6 +36,11 @@ def test_a_choice_that_cannot_be_read_is_said_before_training(segue, tmp_path, r
     assert code == 2 and "choice.yaml" in error and planned == []
 
 
+def test_a_score_that_does_not_choose_is_refused(segue, tmp_path, recipe, planned):
+    code, _, error = segue("tune", recipe, *HERE, "--by", "new", "--out", tmp_path / "out", *TINY)
+    assert code == 2 and "all or by hIoU" in " ".join(error.split()) and planned == []
+
+
 def final_all(folder: Path) -> float:
     return step_scores(read_run(folder).steps[-1].matrix, 2).all
 
@@ -64,6 +69,8 @@ def test_values_are_run_once_and_the_best_is_written(segue, tmp_path, recipe, mo
         "finetune": {"optim.lr_next": 1e-9 if scores[names[2]] >= scores[names[3]] else 0.01},
     }
     assert yaml.safe_load(choice.read_text()) == best
+    by_hiou = yaml.safe_load(choice.with_name("choice-hiou.yaml").read_text())
+    assert {name: list(keys) for name, keys in by_hiou.items()} == {n: list(k) for n, k in best.items()}
     assert "segue tune" in page.read_text() and " model.weights=FOLDER/none.pth " in page.read_text()
     assert choice.read_text() in page.read_text()
     assert (
