@@ -13,6 +13,7 @@ from segue.data.batches import Batches
 from segue.engine.runtime import autocast
 from segue.losses.processes import sum_over_processes
 from segue.methods.base import Method
+from segue.models._speed.frozen import known_maps
 from segue.models.classifier import close_background
 
 
@@ -50,7 +51,7 @@ def evaluate_by(
     }
     done, predictors = 0, method.predictors()
     for batch in batches:
-        with autocast(batches.device, precision):
+        with autocast(batches.device, precision), known_maps(batch.images, batch.frozen):
             logits = {name: predictors[name](batch.images) for name in strategies}
         valid = batch.labels != IGNORE
         truth = batch.labels[valid] * channels

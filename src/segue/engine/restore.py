@@ -22,6 +22,7 @@ from segue.engine.build import build_method
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
 from segue.engine.data import build_eval_data
 from segue.engine.evaluate import evaluate_by
+from segue.engine.frozen_cache import with_test_maps
 from segue.engine.recipe import stored_recipe
 from segue.engine.runtime import pick_device
 from segue.methods.base import Method
@@ -136,7 +137,7 @@ def evaluate_run(
         raise UserError(
             f"No test image shows a class that is known at step {step_index}: is data.root right?"
         )
-    batches = data.test_batches(step_index, where)
+    batches = with_test_maps(data, method, display).test_batches(step_index, where)
     with display.bar(f"{config.method.name} step {step_index} test", len(batches.data)) as bar:
         precision, closed = config.train.precision, config.eval.closed
         found = evaluate_by(method, chosen, batches, step.num_channels, precision, bar, closed)

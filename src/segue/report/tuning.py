@@ -19,7 +19,7 @@ FIRST = "method and value"
 SCORES = {**MEANS, "hIoU": lambda s: s.h}
 """columns of the table"""
 CRITERIA = ("all", "hIoU")
-"""scores that values are chosen by; a model that learns nothing new may have a fair `all`, never a fair hIoU"""
+"""scores that values are chosen by; a model that learns nothing new may have a fair `all`, but no hIoU"""
 MARKS = {"all": "←", "hIoU": "h"}
 """signs of the values that they choose"""
 Choice = dict[str, dict[str, float]]
@@ -109,8 +109,10 @@ def _label(table: TuningTable, method: str, value: float) -> str:
 
 
 def _caption(table: TuningTable) -> list[str]:
-    ends = {name: (list(trials.runs)[0], list(trials.runs)[-1]) for name, trials in table.trials.items()}
-    outermost = [name for name in table.trials if table.chosen(name, table.by) in ends[name]]
+    values = {name: list(trials.runs) for name, trials in table.trials.items()}
+    outermost = [
+        name for name, (first, *_, last) in values.items() if table.chosen(name, table.by) in (first, last)
+    ]
     unfinished = [
         f"{name}-{value:g}"
         for name, trials in table.trials.items()
