@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 import yaml
 from rich.console import Console
 
-from segue.report.tuning import Trials, TuningTable, choice_yaml, tuning_page, tuning_sheet, tuning_table
+from segue.report.tuning import (
+    Trials,
+    TuningTable,
+    choice_yaml,
+    price_sheet,
+    tuning_page,
+    tuning_sheet,
+    tuning_table,
+)
 
 TWO = (("a",), ("b",))
 STEP0 = [[50, 0], [10, 40]]
@@ -120,3 +129,16 @@ def test_values_are_chosen_by_all_and_by_hiou(table):
     assert "may lie outside" not in " ".join(tuning_sheet(other).caption)
     page = tuning_page(other, "segue tune my.yaml")
     assert page.index(choice_yaml(other.choice("hIoU"))) < page.index(choice_yaml(other.choice("all")))
+
+
+def test_price_of_values_that_were_chosen_elsewhere(table):
+    found = table(mib=(WORSE, BETTER, WORSE), lwf=(BETTER, WORSE, WORSE), dft=(BETTER, 0, WORSE))
+    key = "method.params.kd_weight"
+    used = {"mib": {key: 0.5}, "lwf": {key: 7.0}, "dft": {"optim.lr_next": 0.5}, "sdr": {key: 3.0}}
+    sheet = price_sheet(replace(found, used=used))
+    assert [label for label, _ in sheet.rows] == ["mib kd_weight=0.5, here 3", "lwf kd_weight=7, here 0.5"]
+    (_, mib), (_, lwf) = sheet.rows
+    best = 50 * (40 / 90 + 1)
+    assert [cell.mean for cell in mib] == pytest.approx([50 * 40 / 70, best, best - 50 * 40 / 70])
+    assert math.isnan(lwf[0].mean) and math.isnan(lwf[2].mean), "it was not tried here"
+    assert "chosen on another split" in tuning_page(replace(found, used=used), "segue tune my.yaml")

@@ -46,6 +46,10 @@ def command(
     by: Annotated[
         str, typer.Option("--by", metavar="SCORE", help="Score that chooses: all, or hIoU.")
     ] = "all",
+    used: Annotated[
+        Path | None,
+        typer.Option("--used", metavar="FILE", help="Choice of another split, to see what it loses here."),
+    ] = None,
     out: Annotated[Path, out_option("Folder for the runs and the choice.")] = Path("runs/tune"),
     page: Page = None,
     device: Device = "auto",
@@ -76,7 +80,9 @@ def command(
     recipe, said = recipe_and_words(words)
     workers = Workers(gpus_per_run, cluster)
     console = study_console(quiet, as_json)
-    table = tune_methods(recipe, names, on, split, mode, said, out, page, device, console, quiet, workers, by)
+    table = tune_methods(
+        recipe, names, on, split, mode, said, out, page, device, console, quiet, workers, by, used
+    )
     if as_json:
         print_json({**sheet_document(tuning_sheet(table)), "choice": table.choice(by)})
     where = f" --split {quote(split)}" if split else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import yaml
@@ -46,6 +46,8 @@ class TuningTable:
     trials: Mapping[str, Trials]
     by: str = "all"
     """score that the recipe's values are to be chosen by"""
+    used: Choice = field(default_factory=dict)
+    """values that are used here but were chosen on another split"""
 
     @cached_property
     def finished(self) -> dict[tuple[str, float], RunRecord]:
@@ -101,6 +103,26 @@ def tuning_sheet(table: TuningTable) -> Sheet:
     )
 
 
+def price_sheet(table: TuningTable) -> Sheet:
+    """What methods lose here by values that were chosen elsewhere."""
+    column, rows = list(SCORES).index(table.by), []
+    for name, trials in table.trials.items():
+        best = table.chosen(name, table.by)
+        value = table.used.get(name, {}).get(trials.key)
+        if best is None or value is None:
+            continue
+        ours, theirs = (table.scores(name, each)[column] for each in (value, best))
+        label = f"{name} {trials.key.split('.')[-1]}={value:g}, here {best:g}"
+        rows.append((label, (ours, theirs, Stat(theirs.mean - ours.mean))))
+    return Sheet(
+        title=f"Price of values chosen on another split: {table.comparison.title}",
+        heads=((table.by, "used"), (table.by, "best here"), ("points", "lost")),
+        decimals=(1, 1, 1),
+        rows=tuple(rows),
+        caption=("used: with the value chosen elsewhere; -: that value was not tried here.",),
+    )
+
+
 def _label(table: TuningTable, method: str, value: float) -> str:
     marks = [MARKS[by] for by in CRITERIA if table.chosen(method, by) == value]
     if (method, value) not in table.finished:
@@ -150,6 +172,7 @@ def tuning_page(table: TuningTable, command: str) -> str:
         f" `scenario.hold_out={table.hold_out:g}` takes that share by the names of the images, the same for"
         " every method, and no step trains on them (see `docs/protocol.md`). The test images play no part.",
         sheet_markdown(tuning_sheet(table), FIRST),
+        *([sheet_markdown(price_sheet(table), FIRST)] if table.used else []),
         *(part for by in sorted(CRITERIA, key=table.by.__ne__) for part in _choice_parts(table, by)),
     ]
     return "\n\n".join(part.strip() for part in parts) + "\n"

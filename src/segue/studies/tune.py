@@ -23,7 +23,8 @@ from segue.core.records import atomic_file, read_yaml
 from segue.engine.folder import plain_name
 from segue.engine.recipe import for_method, resolve
 from segue.report import Trials, TuningTable, choice_yaml, tuning_page, tuning_table
-from segue.report.tuning import CRITERIA, Choice
+from segue.report.tables import sheet_table
+from segue.report.tuning import CRITERIA, FIRST, Choice, price_sheet
 from segue.studies.jobs import Workers
 from segue.studies.missing import is_done, run_missing, started_runs
 from segue.studies.pages import check_page, command_line, write_page
@@ -56,10 +57,12 @@ def tune_methods(
     quiet: bool = False,
     workers: Workers | None = None,
     by: str = "all",
+    used: Path | None = None,
 ) -> TuningTable:
     """Run each value of methods, named or `all`, that the recipe lists, and choose one for each.
 
-    `by` is the score whose choice is to be used; every choice is written.
+    `by` is the score whose choice is to be used; every choice is written. `used` is a file with the choice of
+    another split: what it loses on this one is shown.
     """
     console = console or Console()
     if recipe is None:
@@ -71,6 +74,7 @@ def tune_methods(
     check_page(page)
     if by not in CRITERIA:
         raise UserError(f"--by {by}: values are chosen by {' or by '.join(CRITERIA)}.")
+    elsewhere = _read_choice(used) if used is not None else {}
     notes = dict[str, None]()
     resolved = partial(_resolved, recipe, dataset, split, mode, words, device, notes.setdefault)
     recipes = {name: resolved(name, *each) for name, each in asked.items()}
@@ -84,9 +88,11 @@ def tune_methods(
     stored = {each: read_yaml(place) if place.is_file() else {} for each, place in places.items()}
     runs = {place: config for name in asked for place, config in _runs(folder, name, recipes[name]).items()}
     failed = run_missing(runs, out, device, display, workers)
-    table = TuningTable(setting, first.scenario.hold_out, _trials(folder, asked), by)
+    table = TuningTable(setting, first.scenario.hold_out, _trials(folder, asked), by, elsewhere)
     if table.finished:
         console.print(tuning_table(table))
+        if elsewhere:
+            console.print(sheet_table(price_sheet(table), FIRST))
     others = {name: each for name, each in listed.items() if name not in asked}
     for each, place in places.items():
         choice = _earlier_choice(stored[each], folder, others, resolved) | table.choice(each)
@@ -98,10 +104,21 @@ def tune_methods(
         ) from failed
     if page is not None:
         options = {"on": dataset, "split": split, "mode": mode, "methods": ",".join(methods), "out": out}
-        options |= {"by": by} if by != "all" else {}
+        options |= {"by": by if by != "all" else None, "used": used}
         command = command_line("tune", [], options, words, recipe)
         write_page(page, tuning_page(table, command), display)
     return table
+
+
+def _read_choice(path: Path) -> Choice:
+    """The choice that an earlier call has written for another split."""
+    if not path.is_file():
+        raise UserError(f"--used {path}: there is no such file; name a choice.yaml of another split.")
+    choice = read_yaml(path)
+    for name, entry in choice.items():
+        if not isinstance(entry, Mapping) or len(entry) != 1:
+            raise UserError(f"{path}: {name}: should be one key and its value: {{key: 3}}.")
+    return dict(choice)
 
 
 def read_candidates(recipe: Path) -> Candidates:
