@@ -59,6 +59,7 @@ results: $(STAMP)
 	@$(BIN)/segue tune voc256.yaml --on voc --split 15-1 --out results/voc256/tuning \
 		--page docs/results/voc256-15-1-tuning.md $(VOC256)
 	@$(BIN)/segue tune voc256-15-5.yaml --on voc --split 15-5 --out results/voc256/tuning \
+		--used results/voc256/tuning/voc-15-1-overlapped/choice.yaml \
 		--page docs/results/voc256-15-5-tuning.md $(VOC256)
 	@$(BIN)/segue compare voc256.yaml --on voc --split 15-1 --methods $(METHODS) --seeds 3 --out results/voc256/compare \
 		--page docs/results/voc256-15-1.md $(VOC256)

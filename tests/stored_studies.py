@@ -69,7 +69,9 @@ def on_mosaics(page: Path | None = None) -> MethodTable:
 
 def tuning(split: str, page: Path) -> None:
     recipe, out = find_recipe(VOC256[split][0]), Path("results/voc256/tuning")
-    tune_methods(recipe, ["all"], "voc", split, words=WORDS, out=out, page=page, console=_quiet())
+    used = None if split == "15-1" else out / "voc-15-1-overlapped" / "choice.yaml"
+    given = {"words": WORDS, "out": out, "page": page, "console": _quiet(), "used": used}
+    tune_methods(recipe, ["all"], "voc", split, **given)
 
 
 def assert_in_docs(page: Path, settings: bool = False) -> None:
