@@ -94,6 +94,8 @@ voc256-2: $(STAMP)
 	@$(COMPARE2) --on voc --split 19-1 --methods $(PAPERS2) $(VOC2)
 	@$(COMPARE2) --on voc --split 10-1 --methods $(BEST2) --seeds 3 $(VOC2)
 	@$(COMPARE2) --on folder --split 6-1 --methods $(BEST2) --seeds 3 --page docs/results/ade11-6-1.md $(ADE2)
+	@$(BIN)/segue ablate table3 voc256-2.yaml --on voc --split 15-5 --mode disjoint --out results/voc256-2/fusion \
+		model.output_stride=8 train.norm=batch method.params.layer_since=0 $(VOC2)
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks losses --save results/bench-losses.json

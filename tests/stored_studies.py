@@ -24,6 +24,8 @@ VOC256 = {"15-1": ("voc256.yaml", "voc256-15-1"), "15-5": ("voc256-15-5.yaml", "
 """by split: the recipe, and how its pages are called"""
 METHODS = "finetune,lwf,ewc,lwf_mc,pi,rw,ilt,mib,incseg,plop,sdr,ssul,caf,dft,joint"
 """the methods of these studies"""
+SECOND = "mib,caf,joint"
+"""those of the second protocol that have records"""
 ABLATIONS = ("scenes-ablations.md", "voc256-15-1-ablations.md")
 
 
@@ -55,6 +57,14 @@ def on_new_methods(page: Path) -> None:
     words = ["scenario.hold_out=0.2", *WORDS]
     names = ["mib", "caf", "dkd", "star", "rcil", "mbs", "acil"]
     compare_methods(names, "voc", ["15-1"], words=words, recipe=find_recipe("voc256.yaml"), **given)
+
+
+def on_second_protocol(page: Path) -> None:
+    """What has been run so far of voc256-2."""
+    given = {"seeds": 1, "out": Path("results/voc256-2/compare"), "page": page, "console": _quiet()}
+    words = [WORDS[0], "model.weights=weights/resnet18.safetensors"]
+    recipe = find_recipe("voc256-2.yaml")
+    compare_methods(SECOND.split(","), "voc", ["15-1"], words=words, recipe=recipe, **given)
 
 
 def on_mosaics(page: Path | None = None) -> MethodTable:
