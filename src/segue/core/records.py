@@ -3,8 +3,9 @@ alone.
 
 A run folder holds `recipe.yaml` (resolved), `scenario.json` (the manifest), `log.jsonl`, `steps/<k>.json`
 (one record per step), `trajectory/<k>-<epoch>.json` (tests during a step, if asked for), `samples/`
-(pictures of a few test images), `memory/<k>.json` (the exemplars kept after a step, if the method replays
-some) and `checkpoints/`.
+(pictures of a few test images), `counts/<k>.npz` (how it answered on every test image: image_counts.py),
+`memory/<k>.json` (the exemplars kept after a step, if the method replays some) and `checkpoints/`. A study
+may be packed into one file instead (packed.py).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 import yaml
 
 from segue.core.errors import UserError
+from segue.core.packed import packed_run
 
 RECORD_FORMAT = "segue-record-1"
 TRAJECTORY_FORMAT = "segue-trajectory-1"
@@ -114,6 +116,8 @@ class StepRecord:
     offline: bool = False
     shown: dict[str, int] = field(default_factory=dict)
     """number of training images that show each new class; empty: not known"""
+    kept: int | None = None
+    """bytes of the method's state that outlives the step, beside the model and images; None: not known"""
     format: str = field(default=RECORD_FORMAT)
 
     @property
@@ -127,7 +131,18 @@ class StepRecord:
 
 def read_record(path: str | Path) -> StepRecord:
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        return _record(json.loads(Path(path).read_text(encoding="utf-8")), path)
+    except OSError as error:
+        raise UserError(f"Cannot read the record {path}: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} is not a step record: {error}.") from error
+
+
+def _record(given: Any, path: str | Path) -> StepRecord:
+    try:
+        document = dict(given)
         if document.pop("format", None) != RECORD_FORMAT:
             raise UserError(f"{path} is not a step record of this version ({RECORD_FORMAT}).")
         for name in ("groups", "confusion"):
@@ -136,9 +151,7 @@ def read_record(path: str | Path) -> StepRecord:
         if record.matrix.shape != (len(record.classes),) * 2:
             raise UserError(f"{path}: the confusion matrix does not fit the {len(record.classes)} channels.")
         return record
-    except OSError as error:
-        raise UserError(f"Cannot read the record {path}: {error.strerror}.") from error
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{path} is not a step record: {error}.") from error
@@ -235,15 +248,19 @@ def read_run(folder: str | Path) -> RunRecord:
         (4, 4)
     """
     folder = Path(folder)
-    if not is_run(folder):
-        raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")
-    recipe = read_yaml(folder / "recipe.yaml")
+    recipe = read_recipe(folder)
     if not isinstance(recipe.get("method"), dict) or "name" not in recipe["method"]:
         raise UserError(f"{folder}/recipe.yaml does not say which method was run.")
-    paths = sorted(
-        (folder / "steps").glob("*.json"), key=lambda path: int(path.stem) if path.stem.isdecimal() else -1
-    )
-    records = tuple(read_record(path) for path in paths)
+    if is_run(folder):
+        paths = sorted(
+            (folder / "steps").glob("*.json"),
+            key=lambda path: int(path.stem) if path.stem.isdecimal() else -1,
+        )
+        records = tuple(read_record(path) for path in paths)
+    else:
+        steps = (packed_run(folder) or {})["steps"]
+        paths = [folder / "steps" / f"{step}.json" for step in range(len(steps))]
+        records = tuple(_record(*pair) for pair in zip(steps, paths, strict=True))
     first = _learned_before(recipe)
     if [record.step for record in records] != list(range(first, first + len(records))):
         raise UserError(
@@ -251,6 +268,20 @@ def read_run(folder: str | Path) -> RunRecord:
             f" but holds {[path.name for path in paths]}."
         )
     return RunRecord(folder, recipe, records)
+
+
+def has_records(folder: Path) -> bool:
+    """Whether a folder is that of a run, or a packed study has a run in its place."""
+    return is_run(folder) or packed_run(folder) is not None
+
+
+def read_recipe(folder: Path) -> dict[str, Any]:
+    """The resolved recipe of a run, from its folder or from the packed study that stands for it."""
+    if is_run(folder):
+        return read_yaml(folder / "recipe.yaml")
+    if (packed := packed_run(folder)) is None:
+        raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")
+    return dict(packed["recipe"])
 
 
 def _learned_before(recipe: Mapping[str, Any]) -> int:
