@@ -24,7 +24,7 @@ VOC256 = {"15-1": ("voc256.yaml", "voc256-15-1"), "15-5": ("voc256-15-5.yaml", "
 """by split: the recipe, and how its pages are called"""
 METHODS = "finetune,lwf,ewc,lwf_mc,pi,rw,ilt,mib,incseg,plop,sdr,ssul,caf,dft,joint"
 """the methods of these studies"""
-SECOND = "mib,caf,joint"
+SECOND = "mib,caf,caf-no-memory,joint"
 """those of the second protocol that have records"""
 ABLATIONS = ("scenes-ablations.md", "voc256-15-1-ablations.md")
 
