@@ -99,8 +99,6 @@ def extend(
     grown = load_run(folder, device=device, module=module)
     history = grown.history.after(loaded.history) if grown.history is not None else None
     grown = replace(grown, colours=_grown_colours(loaded, grown), history=history)
-    if isinstance(loaded.network, AdoptedNetwork):  # crops of the step are no reason to shrink its images
-        grown = replace(grown, images=replace(grown.images, size=loaded.images.size))
     _save_whole(grown, out)
     return grown
 
@@ -256,9 +254,17 @@ def recipe_of(
         "data": {"root": str(data)},
         "model": {**handed_over(model.network, own)[0], "weights": None, "pretrained": False},
         **{section: stored[section] for section in ("optim", "train") if section in stored},
-        "eval": {**stored.get("eval", {}), "background": "closed" if model.closed else "open"},
+        "eval": {**stored.get("eval", {}), **_as_tested(model)},
     }
     return complete(merge(json.loads(json.dumps(asked)), said))
+
+
+def _as_tested(model: Model) -> dict[str, Any]:
+    """Tests of the step see images as the model does: an adopted one's size is not that of the crops."""
+    tested: dict[str, Any] = {"background": "closed" if model.closed else "open"}
+    if isinstance(model.network, AdoptedNetwork):
+        tested["size"] = model.images.size or "own"
+    return tested
 
 
 def _grown_steps(model: Model) -> tuple[tuple[str, ...], ...]:
