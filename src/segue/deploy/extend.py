@@ -17,13 +17,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from segue.core.config import RunConfig
+from segue.core.config import RunConfig, TrainConfig
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.overrides import merge, parse_overrides
-from segue.core.presets import choose_preset
+from segue.core.presets import choose_preset, fitting_crop
 from segue.core.progress import Display
+from segue.data.datasets.folder import Folder
 from segue.data.kept import kept_digest, open_kept
+from segue.data.sizes import usual_shorter_side
 from segue.deploy.folder_images import folder_images
 from segue.deploy.freezing import tell_freezing, with_freezing
 from segue.deploy.load import load, load_run
@@ -40,6 +42,8 @@ from segue.models.network import Network
 
 DEFAULT_METHOD = "caf"
 BALANCE = "train.balance"
+LEAST_CROP = 32
+"""side of the smallest crops that are chosen, in pixels"""
 ALIKE = 0.8
 """similarity of two names from which on one may be a slip of the other"""
 
@@ -233,7 +237,7 @@ def recipe_of(
     preset = said.pop(KEY, None)
     stored: dict[str, Any] = dict(history.recipe) if history is not None else {}
     if preset is not None or history is None:
-        stored = merge(stored, _preset_values(model, preset, device))
+        stored = merge(stored, _preset_values(model, data, preset, device))
     name = method or (history.method if history is not None else DEFAULT_METHOD)
     own = _is_own(model, name)
     scenario = {
@@ -274,11 +278,19 @@ def _grown_steps(model: Model) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(islice(names, size)) for size in (first - 1, *rest))
 
 
-def _preset_values(model: Model, name: str | None, device: str) -> dict[str, Any]:
-    """A preset without its network, which is the model's, as the size of its images is."""
+def _preset_values(model: Model, data: str | Path, name: str | None, device: str) -> dict[str, Any]:
+    """A preset without its network, which is the model's, as the size of its images is.
+
+    A model that takes images as they are gets crops no larger than they are: it will see nothing enlarged.
+    """
     chosen = choose_preset(name, device).values
     values = {section: chosen[section] for section in ("optim", "train") if section in chosen}
-    size = {} if model.images.size is None else {"crop": model.images.size}
+    crop = model.images.size
+    if crop is None and (side := usual_shorter_side(Folder, Folder.Config(root=str(data)))):
+        least = max(model.network.divisor, LEAST_CROP)
+        crop = max(fitting_crop(values.get("train", {}).get("crop", TrainConfig().crop), side), least)
+        crop -= crop % model.network.divisor
+    size = {} if crop is None else {"crop": crop}
     return merge(values, {"train": {"epochs_next": None, **size}})
 
 
