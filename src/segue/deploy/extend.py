@@ -42,6 +42,8 @@ from segue.models.network import Network
 
 DEFAULT_METHOD = "caf"
 BALANCE = "train.balance"
+ADOPTED_RATES = {"lr_next": 0.001, "head_factor": 3.0, "new_factor": 100.0}
+"""slow for what a network from elsewhere has learned, quick for new classes (docs/results/adopted.md)"""
 LEAST_CROP = 32
 """side of the smallest crops that are chosen, in pixels"""
 ALIKE = 0.8
@@ -291,7 +293,8 @@ def _preset_values(model: Model, data: str | Path, name: str | None, device: str
         crop = max(fitting_crop(values.get("train", {}).get("crop", TrainConfig().crop), side), least)
         crop -= crop % model.network.divisor
     size = {} if crop is None else {"crop": crop}
-    return merge(values, {"train": {"epochs_next": None, **size}})
+    rates = ADOPTED_RATES if isinstance(model.network, AdoptedNetwork) else {}
+    return merge(values, {"optim": rates, "train": {"epochs_next": None, **size}})
 
 
 def _grown_colours(before: Model, after: Model) -> tuple[Any, ...]:

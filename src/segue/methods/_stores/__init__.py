@@ -55,7 +55,8 @@ def rehearsal_loss(
 
     Without these the store would say of every place that it is not new; they teach the network too. They
     count as if `per_class` places of each new class were kept; images count alike, so that a batch may be
-    split.
+    split. Where nothing is kept, as of a network from elsewhere, the loss is 0: new classes alone would only
+    spread.
     """
     features_MF, labels_M = drawn
     logits_MK = wide(classifier.at_places(features_MF))
@@ -65,5 +66,5 @@ def rehearsal_loss(
     losses_Bhw = F.cross_entropy(wide(logits_BKhw), labels_Bhw, ignore_index=EMPTY, reduction="none")
     counts_B = (labels_Bhw != EMPTY).sum((1, 2)).clamp_min(1)
     new = (losses_Bhw.sum((1, 2)) / counts_B).mean()
-    room = per_class * len(step.new)
-    return (kept + room * new) / ((labels_M != EMPTY).sum() + room).clamp_min(1)
+    room, count = per_class * len(step.new), (labels_M != EMPTY).sum()
+    return (count > 0) * (kept + room * new) / (count + room).clamp_min(1)
