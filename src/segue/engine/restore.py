@@ -21,9 +21,9 @@ from segue.core.scenario import Step
 from segue.engine.build import build_method
 from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
 from segue.engine.data import build_eval_data
+from segue.engine.device import pick_device
 from segue.engine.evaluate import evaluate_by
 from segue.engine.recipe import stored_recipe
-from segue.engine.runtime import pick_device
 from segue.methods.base import Method
 
 
