@@ -26,8 +26,9 @@ def frozen(name: str, stages: int | None = None) -> AdoptedNetwork:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_known_answer_takes_the_place_of_the_encoder(name: str) -> None:
-    model, images = frozen(name).eval(), pictures(64, 96)
-    assert model.begins_after_frozen
+    model, images = frozen(name).train(), pictures(64, 96)
+    assert model.begins_after_frozen and model.training, "whatever is dropped in training"
+    model.eval()
     with torch.no_grad():
         expected, maps = model(images), model.frozen_maps(images)
         with known_maps(images, maps):

@@ -110,14 +110,17 @@ class AdoptedNetwork(Network):
     @property
     def begins_after_frozen(self) -> bool:
         """Whether h is the same with a known answer of the encoder, for images of another size as well."""
-        images = self._picture(5)
-        with torch.no_grad():
-            expected = self.refined(images)
-            try:
+        images, trained = self._picture(5), self.training
+        self.eval()  # nothing is dropped
+        try:
+            with torch.no_grad():
+                expected = self.refined(images)
                 with known_maps(images, self.frozen_maps(images)):
                     found = self.refined(images)
-            except (RuntimeError, AssertionError, TypeError, ValueError, IndexError, KeyError):
-                return False
+        except (RuntimeError, AssertionError, TypeError, ValueError, IndexError, KeyError):
+            return False
+        finally:
+            self.train(trained)
         return found.shape == expected.shape and equal(found, expected)
 
     @classmethod
