@@ -203,6 +203,9 @@ class EvalConfig:
     """number of epochs between tests during a step, by every strategy of the method"""
     background: Literal["open", "closed"] = "open"
     """whether a pixel may be called background; closed: for data in which every pixel has a class"""
+    size: Literal["crop", "own"] | Count = "crop"
+    """size of images in tests and predictions: shorter side as long as train.crop, images whole at their own
+    size, or the length of the shorter side"""
 
     @property
     def closed(self) -> bool:
@@ -238,6 +241,12 @@ class RunConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
+
+    @property
+    def test_size(self) -> int | None:
+        """Length of the shorter side of images in tests and predictions; None: they keep their own size."""
+        size = self.train.crop if self.eval.size == "crop" else self.eval.size
+        return None if size == "own" else size
 
 
 def validate(kind: type[T], values: Mapping[str, Any], where: str) -> T:
@@ -335,6 +344,8 @@ def decisive(config: RunConfig) -> dict[str, Any]:
     del content["train"]["cache_gb"]  # of time alone
     if not config.eval.closed:
         del content["eval"]["background"]
+    if config.eval.size == "crop":
+        del content["eval"]["size"]
     if config.method.fuse == "none":
         del content["method"]["fuse"]
     if config.method.start != "similar":

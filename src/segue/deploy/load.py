@@ -84,7 +84,7 @@ def load_run(
     kept = kept_state(restored.method, network)
     images = _step_images(Path(folder), len(restored.steps))
     history = History(restored.steps, without_places(read_back(config)), kept, images)
-    preparation = Preparation(config.train.crop, as_dict(config)["data"].get("bits", 16))
+    preparation = Preparation(config.test_size, as_dict(config)["data"].get("bits", 16))
     shipped = shipped_colours(Path(folder)) or []
     colours = (BACKGROUND, *shipped[: len(classes) - 1]) if len(shipped) >= len(classes) - 1 else ()
     return Model(network.to(where), classes, preparation, history, colours, config.eval.closed)
