@@ -20,7 +20,12 @@ def markdown_tables(runs: Sequence[RunRecord], costs: bool = True) -> str:
 def sheet_markdown(sheet: Sheet, first: str = "method") -> str:
     """A sheet as a Markdown table."""
     heads = [f"{upper} {lower}".replace("- ", "").strip() for upper, lower in sheet.heads]
-    lines = [f"**{sheet.title}**", "", _row([first, *heads]), _row(["---", *["---:"] * len(heads)])]
+    lines = [
+        f"**{plain_text(sheet.title)}**",
+        "",
+        _row([first, *heads]),
+        _row(["---", *["---:"] * len(heads)]),
+    ]
     for label, cells in sheet.rows:
         pairs = zip(cells, sheet.decimals, strict=True)
         lines.append(_row([label, *(_cell(cell, decimals) for cell, decimals in pairs)]))
@@ -28,7 +33,14 @@ def sheet_markdown(sheet: Sheet, first: str = "method") -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    return f"| {' | '.join(plain_text(cell) for cell in cells)} |"
+
+
+def plain_text(name: str) -> str:
+    """A name as a cell of a table: neither HTML nor a new cell nor a new line begins in it."""
+    for mark, shown in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "/")):
+        name = name.replace(mark, shown)
+    return " ".join(name.split())
 
 
 def _cell(cell: Stat, decimals: int) -> str:

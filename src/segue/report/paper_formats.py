@@ -16,6 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from segue.report.markdown import plain_text
 from segue.report.paper_table import Cell, FilledRow, FilledTable
 from segue.report.tables import format_number
 
@@ -113,7 +114,7 @@ def paper_markdown(table: FilledTable) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    return f"| {' | '.join(plain_text(cell) for cell in cells)} |"
 
 
 def paper_latex(table: FilledTable) -> str:
