@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -27,7 +27,7 @@ def read_checked(kind: type[T], path: str | Path, what: str) -> T:
     except OSError as error:
         raise UserError(f"Cannot read the {what} {path}: {error.strerror or error}.") from error
     try:
-        return _adapter(kind).validate_json(content, strict=True)
+        return cast("T", _adapter(cast("Any", kind)).validate_json(content, strict=True))
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
         other = [problem for problem in problems if problem["loc"] == ("format",)]
