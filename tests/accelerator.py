@@ -104,6 +104,8 @@ class _FromLists(TorchFunctionMode):
         target = kwargs.get("device")
         if func in (torch.tensor, torch.as_tensor) and target is not None:
             return func(*args, **{**kwargs, "device": None}).to(target)
+        if func is Tensor.__getitem__ and isinstance(args[0], OnDevice) and isinstance(args[1], tuple):
+            args = args[0], tuple(torch.tensor(each) if isinstance(each, list) else each for each in args[1])
         if func is Tensor.tolist and isinstance(args[0], OnDevice):
             return args[0].cpu().tolist()
         return func(*args, **kwargs)
@@ -114,7 +116,7 @@ _active: list[Accelerator] = []
 
 @cache
 def device() -> torch.device:
-    """The device. To be asked for before anything is differentiated: autograd's threads are made only once."""
+    """The device. Ask for it before anything is differentiated: autograd makes its threads only once."""
     _setup_privateuseone_for_python_backend(NAME)
     getattr(torch, NAME).get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
     return torch.device(NAME, 0)

@@ -1,0 +1,81 @@
+"""`make campaign`: all classes of attack, what they found as a table, a JSON file and docs/reliability.md."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from campaign import faults, parsers, requests
+from campaign.inputs import ATTACKS, Attack
+from campaign.page import FORMAT, reliability_page
+from campaign.tally import Tally
+from segue.core.records import atomic_file, write_json
+from segue.engine.runtime import versions
+
+ALL: dict[str, tuple[Attack, int]] = {
+    **ATTACKS,
+    "failing disk": (faults.attack, 300),
+    "requests": (requests.attack, 4000),
+    "parsers": (parsers.attack, 20_000),
+}
+NEEDS = {"requests": "schemathesis", "parsers": "atheris"}
+
+
+def campaign(names: list[str], share: float, seed: int) -> list[Tally]:
+    """Every class with its share of the tries; those whose tool is not installed are left out."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["SEGUE_CACHE"] = f"{folder}/cache"
+        for name in names:
+            tool = NEEDS.get(name)
+            if tool is not None and importlib.util.find_spec(tool) is None:
+                print(f"{name:<14} left out: {tool} is not installed")
+                continue
+            attack, tries = ALL[name]
+            tally = Tally(name)
+            attack(tally, max(1, round(tries * share)), seed, Path(folder))
+            found.append(tally)
+            counts = f"{tally.tries:>6} tries, {tally.refused:>6} refused"
+            print(f"{name:<14} {counts}, {tally.failures or 'no failure'}", flush=True)
+            for example in tally.examples:
+                print(f"  {example}")
+    return found
+
+
+def main(
+    share: Annotated[float, typer.Option(help="Share of the tries of a whole campaign.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of all that is chosen.")] = 0,
+    only: Annotated[str, typer.Option(help="Names of classes, such as words,records.")] = "",
+    save: Annotated[Path | None, typer.Option(help="File for the JSON.")] = None,
+    page: Annotated[Path | None, typer.Option(help="File for the page.")] = None,
+) -> None:
+    found = campaign(only.split(",") if only else list(ALL), share, seed)
+    device = torch.device("cpu")
+    document = {
+        "format": FORMAT,
+        "seed": seed,
+        "versions": versions(device),
+        "classes": [asdict(t) for t in found],
+    }
+    if save is not None:
+        write_json(save, document)
+    if page is not None:
+        with atomic_file(page) as file:
+            file.write(reliability_page(document).encode())
+    failures = sum(sum(tally.failures.values()) for tally in found)
+    print(f"{sum(tally.tries for tally in found):,} tries, {failures} failures")
+    raise typer.Exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)
