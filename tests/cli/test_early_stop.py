@@ -56,3 +56,15 @@ def test_killed_reader_of_images_is_a_sentence() -> None:
             raise RuntimeError(text)
     with pytest.raises(RuntimeError, match="other"), lost_worker_is_told():
         raise RuntimeError("other")
+
+
+def test_ctrl_c_before_the_command_is_known_is_no_traceback(monkeypatch, capsys) -> None:
+    from segue import cli
+
+    def stop(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", stop)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 130 and "Stopped" in capsys.readouterr().err
