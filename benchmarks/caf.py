@@ -25,8 +25,10 @@ from segue.core.progress import Display
 from segue.core.records import write_json
 from segue.core.scenario import Scenario, make_scenario
 from segue.data.batches import Batch
+from segue.engine.device import peak_memory, pick_device, reset_peak_memory
 from segue.engine.recipe import resolve
-from segue.engine.runtime import peak_memory, pick_device, reset_peak_memory, seed_all, versions
+from segue.engine.record import versions
+from segue.engine.seeds import seed_all
 from segue.engine.train import Session, update
 from segue.methods.base import Method, StepContext
 from segue.models.segmenter import Segmenter

@@ -33,7 +33,8 @@ from segue.data.check_files import check_all
 from segue.data.datasets.base import SegDataset
 from segue.data.datasets.voc import Config, Voc
 from segue.data.transforms import train_transform
-from segue.engine.runtime import pick_device, synchronize, versions
+from segue.engine.device import pick_device, synchronize
+from segue.engine.record import versions
 from segue.engine.train import update
 
 CPU = torch.device("cpu")

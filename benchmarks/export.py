@@ -41,8 +41,9 @@ from segue.deploy.prepare import Preparation
 from segue.deploy.verdict import channel_table
 from segue.engine.build import open_set
 from segue.engine.recipe import resolve
+from segue.engine.record import versions
 from segue.engine.run import run
-from segue.engine.runtime import seed_all, versions
+from segue.engine.seeds import seed_all
 from segue.models.segmenter import Segmenter
 
 FORMAT = "segue-bench-export-1"

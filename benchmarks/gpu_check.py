@@ -21,7 +21,8 @@ from benchmarks.caf import CASES, OPTIM, Case, incremental_method, random_batch
 from segue.core import plugins
 from segue.core.config import ModelConfig, TrainConfig
 from segue.core.records import read_run, write_json
-from segue.engine.runtime import pick_device, synchronize, versions
+from segue.engine.device import pick_device, synchronize
+from segue.engine.record import versions
 from segue.engine.train import update
 from segue.testing import CPU, TRAIN, Bench
 from segue.testing.methods import check_resume

@@ -20,7 +20,8 @@ from benchmarks.measure import growth, in_own_process, in_turns, ratio
 from segue import losses
 from segue.core.progress import Display
 from segue.core.records import write_json
-from segue.engine.runtime import pick_device, versions
+from segue.engine.device import pick_device
+from segue.engine.record import versions
 
 FORMAT = "segue-bench-losses-1"
 STRIDE = 16

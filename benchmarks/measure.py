@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from segue.core.progress import Bar
-from segue.engine.runtime import peak_memory, reset_peak_memory, synchronize
+from segue.engine.device import peak_memory, reset_peak_memory, synchronize
 
 T = TypeVar("T")
 

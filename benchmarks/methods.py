@@ -26,8 +26,10 @@ from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.engine.build import build_method
 from segue.engine.data import build_data
+from segue.engine.device import pick_device
 from segue.engine.recipe import resolve
-from segue.engine.runtime import derive_seed, pick_device, seed_all, versions
+from segue.engine.record import versions
+from segue.engine.seeds import derive_seed, seed_all
 from segue.engine.train import Session, update
 from segue.methods.base import Method, StepContext
 from segue.plan.footprint import own_state

@@ -71,7 +71,7 @@ def _losses(record: Record) -> list[str]:
         f"Value and gradient at {record['side']} px from maps at stride {record['stride']}, batch"
         f" {record['batch']},",
         "beside the same formulas written the plain way: interpolate both models' logits, then the loss, by",
-        "autograd. Ours works strip by strip and keeps a gradient as large as the map (losses/one_pass.py).",
+        "autograd. Ours works strip by strip and keeps a gradient as large as the map (losses/_one_pass.py).",
         "",
         *_table(head, rows),
     ]

@@ -27,8 +27,9 @@ from segue.core.progress import Display
 from segue.core.records import write_json
 from segue.core.scenario import Scenario
 from segue.engine.build import build_scenario
+from segue.engine.device import pick_device
 from segue.engine.recipe import resolve
-from segue.engine.runtime import pick_device, versions
+from segue.engine.record import versions
 from segue.engine.train import update
 from segue.plan.footprint import footprint, made_up_batch, step_session
 

@@ -30,7 +30,7 @@ from segue.core.progress import Display
 from segue.core.records import write_json
 from segue.deploy.model import Model
 from segue.deploy.prepare import Preparation
-from segue.engine.runtime import versions
+from segue.engine.record import versions
 from segue.models.segmenter import Segmenter
 
 FORMAT = "segue-bench-serve-1"

@@ -28,7 +28,8 @@ from segue.core.progress import Display
 from segue.core.records import write_json
 from segue.core.scenario import Step
 from segue.data.batches import Batch
-from segue.engine.runtime import pick_device, versions
+from segue.engine.device import pick_device
+from segue.engine.record import versions
 from segue.engine.train import update
 from segue.methods.base import Method
 from segue.methods.mib import MiB

@@ -18,7 +18,7 @@ from campaign.inputs import ATTACKS, Attack
 from campaign.page import FORMAT, reliability_page
 from campaign.tally import Tally
 from segue.core.records import atomic_file, write_json
-from segue.engine.runtime import versions
+from segue.engine.record import versions
 
 ALL: dict[str, tuple[Attack, int]] = {
     **ATTACKS,

@@ -21,6 +21,7 @@ from stored_studies import (
 )
 
 from benchmarks.page import SECTIONS, performance_page
+from segue.core import plugins
 from segue.core.metrics import run_scores
 from segue.core.progress import Display
 from segue.core.records import read_run, read_yaml
@@ -199,23 +200,15 @@ def test_the_data_set_that_the_docs_show(segue, tmp_path) -> None:
     assert code == 2 and "add data.root=FOLDER" in err
 
 
-def test_cost_of_reading_in_the_docs_is_that_of_the_record() -> None:
-    text = (ROOT / "docs" / "own-data.md").read_text(encoding="utf-8")
-    block = re.search(r"<!-- bench:data -->\n(.*?)<!-- /bench:data -->", text, re.S)
-    record = json.loads((ROOT / "results" / "bench-data.json").read_text())
-    assert record["images"] == 20210
-    lines = ["| what | beside | ours takes |", "| --- | --- | ---: |"]
-    for row in record["rows"]:
-        share = (
-            f"{row['ours']:.1%} of the time" if row["ratio"] is None else f"{row['ratio']:.3g} of its time"
-        )
-        lines.append(f"| {row['what']} | {row['beside']} | {share} |")
-    assert block is not None and block[1].strip() == "\n".join(lines)
-
-
 def bench_records() -> dict[str, dict]:
     return {name: json.loads((ROOT / "results" / f"bench-{name}.json").read_text()) for name in SECTIONS}
 
 
 def test_performance_page_is_made_from_the_records() -> None:
     assert (ROOT / "docs" / "performance.md").read_text(encoding="utf-8") == performance_page(bench_records())
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/methods.md"])
+def test_every_method_is_named(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert [name for name in plugins.names("method") if f"`{name}`" not in text] == []

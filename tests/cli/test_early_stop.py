@@ -13,7 +13,7 @@ import pytest
 import segue as package
 from segue.core.errors import UserError
 from segue.data.batches import lost_worker_is_told
-from segue.engine.runtime import pick_device
+from segue.engine.device import pick_device
 
 STOPPER = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(10)\n"
 

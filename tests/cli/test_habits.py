@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from segue import cli
 from segue.core import plugins
+from segue.core.config import OptimConfig
 from segue.core.records import read_run
 from segue.testing import CHECKS
 
@@ -166,10 +167,11 @@ def test_explain_and_json_of_a_recipe(segue):
     code, text, _ = segue(*words, "--explain")
     lines = text.splitlines()
     place = lines.index("optim.momentum=0.5")
-    assert code == 0 and lines[place + 2].strip() == "number at least 0 and below 1; default 0.9"
+    default = OptimConfig().momentum
+    assert code == 0 and lines[place + 2].strip() == f"number at least 0 and below 1; default {default}"
     _, text, err = segue(*words, "--explain", "--json")
     found = {key["name"]: key for key in json.loads(text)}
-    assert found["optim.momentum"]["default"] == 0.9 and err == ""
+    assert found["optim.momentum"]["default"] == default and err == ""
     _, text, _ = segue(*words, "--json")
     assert json.loads(text)["optim"]["momentum"] == 0.5
     _, text, _ = segue("train", "--help")

@@ -10,7 +10,7 @@ import pytest
 from pydantic import Field
 
 from segue.core import plugins
-from segue.core.config import RunConfig, as_dict
+from segue.core.config import OptimConfig, RunConfig, as_dict
 from segue.core.explain import Key, explain, field_docs, range_text
 from segue.engine.recipe import resolve
 
@@ -29,7 +29,7 @@ def test_every_key_of_every_method_is_explained(method):
 def test_value_default_and_range():
     found = keys(resolve("mib", "scenes", "5-2", overrides=["optim.momentum=0.5"]))
     momentum = found["optim.momentum"]
-    assert (momentum.value, momentum.default, momentum.required) == (0.5, 0.9, False)
+    assert (momentum.value, momentum.default, momentum.required) == (0.5, OptimConfig().momentum, False)
     assert momentum.range == "number at least 0 and below 1"
     assert found["scenario.split"].required
     assert found["train.precision"].range == "fp32, bf16 or fp16"

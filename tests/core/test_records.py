@@ -19,6 +19,7 @@ from segue.core.records import (
     read_trajectory,
     read_yaml,
     write_json,
+    write_text,
 )
 
 RECIPE = "scenario: {dataset: zoo}\nmethod: {name: mib}\n"
@@ -299,3 +300,8 @@ def test_json_of_names_that_are_no_text(tmp_path) -> None:
     write_json(tmp_path / "odd.json", document)
     content = (tmp_path / "odd.json").read_bytes()
     assert json.loads(content.decode()) == document and "犬".encode() in content
+
+
+def test_text_is_written_whole_whatever_it_holds(tmp_path) -> None:
+    write_text(tmp_path / "a" / "odd.md", "犬 caf\udce9")
+    assert (tmp_path / "a" / "odd.md").read_text(encoding="utf-8") == "犬 caf\\udce9"

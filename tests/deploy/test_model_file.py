@@ -14,7 +14,7 @@ from safetensors.torch import save
 
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError
-from segue.deploy.model_file import FIRST_FORMAT, FORMAT, load_model, save_model
+from segue.deploy.model_file import FORMAT, load_model, save_model
 from segue.deploy.prepare import Preparation
 from segue.models import backbone
 from segue.models.caf import CafLayer, LayerConfig
@@ -105,15 +105,6 @@ def test_file_written_by_hand_is_read(tmp_path):
     _, header = load_model(write(tmp_path / "m", {**ABOUT, "colours": [[0, 0, 0], [255, 0, 0], [0, 0, 9]]}))
     assert header.classes == ("background", "a", "b") and header.images == Preparation(size=32, bits=12)
     assert header.colours == ((0, 0, 0), (255, 0, 0), (0, 0, 9))
-
-
-@pytest.mark.parametrize("layer", [None, LayerConfig(fusion=False)])
-def test_file_of_the_first_format_is_read(layer, tmp_path):
-    model, described = a_model(layer), None if layer is None else dataclasses.asdict(layer)
-    path = write(tmp_path / "m", {**FIRST, "layer": described}, model.state_dict(), FIRST_FORMAT)
-    again, header = load_model(path)
-    assert header.classes == ("background", "a", "b") and header.images == Preparation()
-    assert again.spec() == model.spec() and type(again.classifier) is CLASSIFIERS["linear"]
 
 
 def test_file_of_a_stranger_fetches_nothing_and_opens_no_other_file(tmp_path, monkeypatch):

@@ -23,9 +23,9 @@ from segue.core.records import read_run
 from segue.core.scenario import make_scenario
 from segue.engine.checkpoint import CheckpointStore, load_tree, save_tree
 from segue.engine.data import Data, build_data
+from segue.engine.device import peak_memory, reset_peak_memory
 from segue.engine.evaluate import evaluate, evaluate_by
 from segue.engine.restore import evaluate_run, restore_method
-from segue.engine.runtime import peak_memory, reset_peak_memory
 from segue.engine.samples import choose_samples
 
 CPU, QUIET = torch.device("cpu"), Display(quiet=True)

@@ -10,7 +10,8 @@ import torch
 from tiny_runs import assert_equal_runs, log_lines, quiet_run, recipe, weights
 
 from segue.core.config import OptimConfig, TrainConfig
-from segue.engine.runtime import autocast, derive_seed, pick_device
+from segue.engine.device import autocast, pick_device
+from segue.engine.seeds import derive_seed
 from segue.engine.train import Session, update
 from segue.methods.base import Method
 from segue.methods.caf import CAF

@@ -140,10 +140,12 @@ def test_layers_in_order(mine, tmp_path):
     """defaults < protocol of the data set < the method's values < recipe file < words"""
     plain = resolve("finetune", "scenes", "5-2")
     assert plain.train.log_every == TrainConfig().log_every, "default"
-    assert (plain.train.epochs, plain.optim.lr_next) == (12, 0.02), "protocol"
+    protocol = plugins.find("dataset", "scenes").protocol
+    wanted = (protocol["train"]["epochs"], protocol["optim"]["lr_next"])
+    assert (plain.train.epochs, plain.optim.lr_next) == wanted, "protocol"
     config = resolve(mine, "scenes", "5-2")
     assert (config.train.epochs, config.optim.lr_next) == (99, 0.3), "method over protocol"
-    assert config.train.batch_size == 16, "protocol where the method says nothing"
+    assert config.train.batch_size == protocol["train"]["batch_size"], "the protocol where it says nothing"
     assert asdict(config.method.params) == {"weight": 3.0, "other": 2.0}, "the more special setting wins"
     assert asdict(resolve(mine, "scenes", "3-3").method.params) == {"weight": 2.0, "other": 2.0}
     assert asdict(resolve(mine, "voc", "15-5").method.params) == {"weight": 7.0, "other": 1.0}
@@ -268,9 +270,11 @@ def test_section_of_a_method_stands_between_the_file_and_the_words(tmp_path: Pat
     assert mib.method.params.kd_weight == 30.0 and (mib.optim.lr_next, mib.optim.lr_first) == (0.5, 0.4)
     caf = resolve("caf", file=path)
     assert caf.method.params.kd_weight == 7.0 and (caf.train.epochs, caf.optim.lr_next) == (2, 0.3)
-    assert caf.method.params.ad_weight == 0.01, "the rest is the method's own for this data set"
+    own = resolve("caf", "scenes", "5-2").method.params.ad_weight
+    assert caf.method.params.ad_weight == own, "the rest is the method's own for this data set"
     plain = resolve("finetune", file=path)
-    assert plain.optim.lr_next == 0.3 and plain.train.epochs == 12
+    assert plain.optim.lr_next == 0.3
+    assert plain.train.epochs == plugins.find("dataset", "scenes").protocol["train"]["epochs"]
     words = ["method.params.kd_weight=5", "optim.lr_next=0.9"]
     said = resolve("mib", file=path, overrides=words)
     assert said.method.params.kd_weight == 5.0 and said.optim.lr_next == 0.9

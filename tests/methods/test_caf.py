@@ -18,8 +18,8 @@ from segue.core.declaration import Start
 from segue.core.overrides import merge
 from segue.core.scenario import Step
 from segue.data.batches import Batch
+from segue.engine.device import autocast
 from segue.engine.recipe import resolve
-from segue.engine.runtime import autocast
 from segue.engine.train import Session
 from segue.losses import (
     attend,

@@ -132,6 +132,13 @@ def test_plan_of_a_tiny_run() -> None:
         make_plan(config, 9, 100, QUIET)
 
 
+def test_steps_without_iterations_cost_none() -> None:
+    plan = make_plan(recipe("acil", "voc", "15-5", *TINY, "train.batch_size=8"), 1, 100, QUIET)
+    first, later = plan.steps
+    assert first.iterations > 0 < first.flops and later.images > 0
+    assert later.iterations == later.flops == plan.hours(later, GPUS["t4"], 0.3) == 0
+
+
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_needs_less_for_an_image(precision: str) -> None:
     words = (*TINY, "train.batch_size=8")

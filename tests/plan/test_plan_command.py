@@ -36,7 +36,7 @@ def test_one_gpu_has_hours_for_each_step_and_a_verdict(narrow) -> None:
     code, text, _ = narrow(*PLAN, *words)
     assert code == 0 and "hours on rtx2080ti" in re.sub(r"\s+", " ", text)
     assert "12 images" in text and "their copies, to exchange" in text and "2 of them" in text
-    assert re.search(r"rtx2080ti │ 11 GiB │\s+13 fp32 │ < 1 min │ fits", text)
+    assert re.search(r"rtx2080ti │ 11 GiB │\s+13 fp32 │ < 1 s │ fits", text)
     assert "200 as --images says" in text and "a100" not in text
 
 

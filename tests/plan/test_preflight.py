@@ -17,7 +17,7 @@ from segue.engine.build import build_scenario
 from segue.engine.recipe import resolve
 from segue.plan import preflight
 from segue.plan.footprint import footprint, step_session
-from segue.plan.preflight import before_run, need_of
+from segue.plan.preflight import before_run, forecast, need_of
 
 QUIET = Display(quiet=True)
 GIB = 2**30
@@ -56,6 +56,19 @@ def test_memory_follows_crop_batch_and_precision() -> None:
 def test_a_teacher_counts() -> None:
     alone, taught = (need_of(recipe(method=name)) for name in ("finetune", "mib"))
     assert taught.fixed > alone.fixed and taught.flops > alone.flops
+
+
+def test_only_steps_that_are_trained_count() -> None:
+    every, first = (need_of(recipe("train.epochs=3", method=name)).seen for name in ("finetune", "acil"))
+    assert every is not None and first is not None and 0 < first < every
+    assert first == need_of(recipe("train.epochs=3", "train.epochs_next=9", method="acil")).seen
+
+
+def test_of_equal_memory_the_longest_run_is_told(monkeypatch) -> None:
+    monkeypatch.setattr(preflight, "_line", lambda recipe, *_: recipe.method.name)
+    recipes = [recipe(method=name) for name in ("finetune", "acil")]
+    found = [forecast(order, "cpu", "Each run") for order in (recipes, recipes[::-1])]
+    assert [each.text for each in found if each is not None] == ["finetune", "finetune"]
 
 
 @pytest.mark.parametrize(
@@ -107,12 +120,13 @@ def test_one_line_says_time_memory_and_disk(segue, tmp_path: Path) -> None:
     assert code == 2 and "would need" in err
 
 
-def test_a_backbone_that_cannot_be_followed_is_trained_all_the_same(monkeypatch) -> None:
+def test_a_backbone_that_cannot_be_followed_is_trained_all_the_same(monkeypatch, capsys) -> None:
     def fails(*_: object) -> None:
         raise RuntimeError("needs numbers")
 
     monkeypatch.setattr(preflight, "_iteration", fails)
-    before_run([recipe()], "cpu", QUIET)
+    before_run([recipe()], "cpu", Display())
+    assert capsys.readouterr().err == "", "what it will take is not known"
 
 
 def test_memory_of_a_container_counts(tmp_path: Path) -> None:

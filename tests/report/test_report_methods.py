@@ -103,7 +103,7 @@ def test_caption_says_what_the_numbers_are(table):
     assert sheet.title == "Methods: shapes, split 1-1, 2 steps, overlapped"
     assert "In percent" in text and "background is left out" in text and "Joint is trained once" in text
     assert "Mean ± standard deviation of 2 seeds." in text
-    assert sheet.caption[-1] == "* Runs that are not finished: lwf (2 of 2), joint (1 of 2)."
+    assert "lwf (2 of 2)" in sheet.caption[-1] and "joint (1 of 2)" in sheet.caption[-1]
     assert "lwf-0" not in text, "one line for all of them"
     whole = MethodTable(SETTING, 1, {"joint": table.runs["joint"]})
     assert (
@@ -114,7 +114,7 @@ def test_caption_says_what_the_numbers_are(table):
 def test_runs_on_other_test_images_are_noted_and_other_splits_refused(make_run, table):
     other = make_run("caf", groups=TWO, matrices=[STEP0, [[45, 0, 5], [10, 20, 10], [0, 0, 9]]])
     sheet = methods_sheet(MethodTable(SETTING, 1, {"joint": table.runs["joint"], "caf": (other,)}))
-    assert sheet.caption[-1] == "Not scored on the same test pixels as joint-0: caf-0."
+    assert "joint-0" in sheet.caption[-1] and "caf-0" in sheet.caption[-1]
     with pytest.raises(UserError, match="cannot stand in one table"):
         methods_sheet(MethodTable(SETTING, 1, {**table.runs, "far": (make_run("far"),)}))
 

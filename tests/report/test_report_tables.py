@@ -10,8 +10,8 @@ from rich.table import Table
 
 from segue.core.errors import UserError
 from segue.report import metrics_table, results_table
-from segue.report.comparison import compare, split_text
-from segue.report.tables import format_number, metrics_sheet, results_sheet
+from segue.report.comparison import compare, format_number, split_text
+from segue.report.tables import metrics_sheet, results_sheet
 
 TWO = (("a",), ("b",))
 STEP0 = [[50, 0], [10, 40]]

@@ -22,7 +22,7 @@ from segue.core.progress import Display
 from segue.studies import cluster, nodes
 from segue.studies.jobs import Job, Workers, work_off
 from segue.studies.pool import run_all
-from segue.studies.submit import job_text
+from segue.studies.submit import job_text, write_job
 
 QUIET = Display(quiet=True)
 PATIENCE = 400.0
@@ -139,6 +139,11 @@ def test_a_study_as_a_slurm_job(segue, tmp_path: Path, monkeypatch) -> None:
     code, _, error = segue(*words, "--submit", "job.sh")
     assert code == 2 and "job.sh exists" in error
     assert "--submit" not in job_text(["tune", "--submit=x", "a=1"], tmp_path, tmp_path)
+
+
+def test_a_job_names_folders_that_are_no_text_as_they_are(tmp_path: Path) -> None:
+    write_job(tmp_path / "job.sh", ["compare", "data.root=caf\udce9"])
+    assert b"data.root=caf\xe9" in (tmp_path / "job.sh").read_bytes()
 
 
 @pytest.fixture

@@ -67,12 +67,15 @@ def quote(path: str | Path) -> str:
     return shlex.quote(str(path))
 
 
-def submit_instead(path: Path) -> None:
-    """Write the command that was typed as a Slurm job, and say how to hand it in."""
+def submitted(path: Path | None) -> bool:
+    """Whether the command that was typed is to be a Slurm job; it is written, with how to hand it in."""
+    if path is None:
+        return False
     from segue.studies.submit import write_job
 
     write_job(path, sys.argv[1:])
     tell(f"Slurm job: {path}. Look at its first lines, then: sbatch {quote(path)}")
+    return True
 
 
 def study_console(quiet: bool, as_json: bool) -> Console:

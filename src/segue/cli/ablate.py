@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from segue.cli._stories import STUDY
-from segue.cli._tell import print_json, sheet_document, study_console, submit_instead, tell_report
+from segue.cli._tell import print_json, sheet_document, study_console, submitted, tell_report
 from segue.cli.options import (
     ON,
     Cluster,
@@ -63,8 +63,7 @@ def command(
     from segue.studies.ablate import ablate
     from segue.studies.jobs import Workers
 
-    if submit is not None:
-        submit_instead(submit)
+    if submitted(submit):
         return
     recipe, said = recipe_and_words(tables)
     words = [word for word in said if "=" in word]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from segue.cli._stories import STUDY
-from segue.cli._tell import print_json, sheet_document, study_console, submit_instead, tell_report
+from segue.cli._tell import print_json, sheet_document, study_console, submitted, tell_report
 from segue.cli.options import (
     MODES,
     ON,
@@ -69,8 +69,7 @@ def command(
     from segue.studies.jobs import Workers
 
     names = [name.strip() for name in methods.split(",")]
-    if submit is not None:
-        submit_instead(submit)
+    if submitted(submit):
         return
     recipe, said = recipe_and_words(words)
     workers = Workers(gpus_per_run, cluster)

@@ -68,6 +68,7 @@ def command(
     """
     from segue.cli._adopted import open_source
     from segue.core.progress import Display
+    from segue.core.records import is_run
     from segue.deploy.export.write import Wanted, check_export
     from segue.deploy.load import load_run
 
@@ -75,10 +76,10 @@ def command(
         raise UserError("--half and --int8 exclude each other: choose one.")
     smaller = "half" if half else "int8" if int8 else None
     ending = check_export(out, Wanted(output, input, smaller, images))
-    is_run = (Path(source) / "recipe.yaml").is_file()
-    if step is not None and not is_run:
+    of_run = is_run(source)
+    if step is not None and not of_run:
         raise UserError(f"{source} is no run folder: --step goes with runs, a model has one state.")
-    if is_run and not words:
+    if of_run and not words:
         model = load_run(source, step, device="cpu")
     else:
         model, _, others = open_source(source, words or [], "cpu", Display())

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from segue.cli._stories import USE
 from segue.cli._tell import print_json, quote, tell, tell_next
-from segue.cli.options import Device, Json, Quiet, flag, method_names, out_option
+from segue.cli.options import Device, Json, ModelPlace, Quiet, flag, method_names, out_option
 
 if TYPE_CHECKING:
     from segue.core.verdict import Verdict
@@ -24,13 +24,7 @@ PASSED_OVER = (
 
 
 def command(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A model folder, a run folder, a model file, or a network from elsewhere: hf:FOLDER.",
-        ),
-    ],
+    model: ModelPlace,
     data: Annotated[
         str,
         typer.Argument(

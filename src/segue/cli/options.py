@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,6 +107,13 @@ Cluster = Annotated[
     str | None,
     typer.Option("--cluster", metavar="ADDRESS", help="Run on a Ray cluster: auto or HOST:PORT."),
 ]
+ModelPlace = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A model folder, a run folder, a model file, or a network from elsewhere: hf:FOLDER.",
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 StepOption = Annotated[
     int | None,
@@ -162,7 +169,9 @@ def recipe_and_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
 
 def source_and_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
     """A recipe or a run folder that stands among the settings, and the settings."""
-    folders = [word for word in words or [] if word and (Path(word) / "recipe.yaml").is_file()]
+    from segue.core.records import is_run
+
+    folders = [word for word in words or [] if word and is_run(word)]
     recipe, said = recipe_and_words([word for word in words or [] if word not in folders])
     sources = [*map(Path, folders), *([recipe] if recipe else [])]
     if len(sources) > 1:
@@ -173,6 +182,17 @@ def source_and_words(words: list[str] | None) -> tuple[Path | None, list[str]]:
 def with_manifest(words: list[str] | None, manifest: Path | None) -> list[str]:
     """Words that name a manifest too, quoted: values are read as YAML."""
     return [*(words or []), *([f"scenario.manifest={json.dumps(str(manifest))}"] if manifest else [])]
+
+
+def recipe_of_run(
+    folder: str | Path, on: str | None, split: str | None, mode: str | None, words: Sequence[str]
+) -> RunConfig:
+    """The recipe of a run folder, which names data set, split and mode itself."""
+    from segue.engine.recipe import stored_recipe
+
+    if on or split or mode:
+        raise UserError("--on, --split and --mode do not go with a run folder: its recipe says them.")
+    return stored_recipe(folder, words)
 
 
 def resolve_target(
@@ -189,13 +209,12 @@ def resolve_target(
 
     `say` hears which preset was chosen for the device, if one was.
     """
-    from segue.engine.recipe import find_recipe, resolve, stored_recipe
+    from segue.core.records import is_run
+    from segue.engine.recipe import find_recipe, resolve
 
     said = settings(words, seed)
-    if target and (Path(target) / "recipe.yaml").is_file():
-        if on or split or mode:
-            raise UserError("--on, --split and --mode do not go with a run folder: its recipe says them.")
-        return stored_recipe(target, said), Path(target)
+    if target and is_run(target):
+        return recipe_of_run(target, on, split, mode, said), Path(target)
     if is_recipe(target):
         return resolve(None, on, split, mode, said, find_recipe(target), device, say), None
     if "/" in target and not target.endswith(".py"):

@@ -22,6 +22,7 @@ from segue.cli.options import (
     resolve_target,
     with_manifest,
 )
+from segue.plan.gpus import UTILISATION
 
 if TYPE_CHECKING:
     from segue.plan.gpus import Gpu
@@ -51,7 +52,7 @@ def command(
     utilisation: Annotated[
         float,
         typer.Option("--utilisation", metavar="SHARE", min=0.01, max=1, help="Share of the GPU's peak."),
-    ] = 0.3,
+    ] = UTILISATION,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:

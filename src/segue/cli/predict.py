@@ -9,7 +9,7 @@ import typer
 
 from segue.cli._stories import USE
 from segue.cli._tell import print_json, quote, tell, tell_next
-from segue.cli.options import Device, Json, Quiet, flag, out_option
+from segue.cli.options import Device, Json, ModelPlace, Quiet, flag, out_option
 from segue.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,13 +19,7 @@ STORY, PLACE = USE, 9
 
 
 def command(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A model folder, a run folder, a model file, or a network from elsewhere: hf:FOLDER.",
-        ),
-    ],
+    model: ModelPlace,
     inputs: Annotated[
         list[str],
         typer.Argument(metavar="INPUT...", help="Images, folders, patterns, videos; - is stdin."),

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from segue.cli._stories import STUDY
-from segue.cli._tell import print_json, study_console, submit_instead, tell, tell_next
+from segue.cli._tell import print_json, study_console, submitted, tell, tell_next
 from segue.cli.options import Cluster, Device, GpusPerRun, Json, Page, Quiet, Submit, flag, out_option
 
 STORY, PLACE = STUDY, 4
@@ -75,8 +75,7 @@ def command(
     if not names:
         _list(list_items(request), scale, as_json)
         return
-    if submit is not None:
-        submit_instead(submit)
+    if submitted(submit):
         return
     console, workers = study_console(quiet, as_json), Workers(gpus_per_run, cluster)
     tables = reproduce(request, from_records, page, device, console, quiet, workers)

@@ -8,19 +8,13 @@ import typer
 
 from segue.cli._stories import USE
 from segue.cli._tell import tell
-from segue.cli.options import Device
+from segue.cli.options import Device, ModelPlace
 
 STORY, PLACE = USE, 10
 
 
 def command(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A model folder, a run folder, a model file, or a network from elsewhere: hf:FOLDER.",
-        ),
-    ],
+    model: ModelPlace,
     other: Annotated[
         str | None, typer.Argument(metavar="MODEL2", help="A second model, to compare on the page.")
     ] = None,
@@ -57,13 +51,12 @@ def command(
     The page is at the address that is printed, the API under /docs.
     Ctrl-C stops the server; what is under way is finished first.
     """
-    from segue.core.errors import UserError
+    from segue.core.extras import needed
     from segue.deploy.serve.limits import MEBI, Limits
 
-    try:
-        from segue.deploy.serve.run import address, bind, is_local, open_models, serve
-    except ModuleNotFoundError as error:
-        raise UserError(f"segue serve needs {error.name}: pip install 'segue[serve]'.") from error
+    for package in ("fastapi", "uvicorn", "python_multipart"):
+        needed(package, "serve", "segue serve")
+    from segue.deploy.serve.run import address, bind, is_local, open_models, serve
 
     with bind(host, port) as bound:
         models = open_models([model, *([other] if other else [])], device)

@@ -74,12 +74,13 @@ def command(
     display, said = Display(quiet=quiet), with_manifest(words, manifest)
     config, folder = resolve_target(target, on, split, mode, seed, said, device, display.say)
 
+    from segue.core.records import is_run
     from segue.engine.folder import default_folder
     from segue.engine.run import run  # torch: not before the recipe is known to be sound
     from segue.plan.preflight import before_run
 
     folder = out or folder or default_folder(config)
-    if not (resume and (folder / "recipe.yaml").is_file()):  # it was said when the run began
+    if not (resume and is_run(folder)):  # it was said when the run began
         before_run([config], device, display)
     record = run(config, folder, resume, overwrite, device, display, start)
     if record is not None:
@@ -95,7 +96,7 @@ def command(
 def _class_scores(record: RunRecord) -> str:
     """IoU of every class at the end, in one line."""
     from segue.core.metrics import iou
-    from segue.report.tables import format_number
+    from segue.report.comparison import format_number
 
     last = record.steps[-1]
     shown = zip(last.classes, iou(last.matrix), strict=True)

@@ -13,7 +13,7 @@ from segue.cli._tell import (
     quote,
     sheet_document,
     study_console,
-    submit_instead,
+    submitted,
     tell_next,
 )
 from segue.cli.options import (
@@ -66,8 +66,7 @@ def command(
     from segue.studies.tune import tune_methods
 
     names = [name.strip() for name in methods.split(",")]
-    if submit is not None:
-        submit_instead(submit)
+    if submitted(submit):
         return
     recipe, said = recipe_and_words(words)
     workers = Workers(gpus_per_run, cluster)

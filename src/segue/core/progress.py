@@ -16,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from segue.core.amounts import time_text
 from segue.core.errors import shown
 
 REFRESH_SECONDS = 0.2
@@ -102,11 +103,7 @@ def heartbeat(say: Callable[[str], None], title: str, total: int, first: int = 0
 def _left(seconds: float, done: int, missing: int) -> str:
     if done <= 0 or missing < 0:
         return ""
-    left = missing * seconds / done
-    minutes = round(left / 60)
-    if minutes < 2:
-        return f"{left:.0f} s left"
-    return f"{minutes // 60} h {minutes % 60:02d} min left" if minutes >= 60 else f"{minutes} min left"
+    return f"{time_text(missing * seconds / done)} left"
 
 
 def terminal_bars(console: Console, transient: bool) -> Progress:

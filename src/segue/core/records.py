@@ -80,10 +80,14 @@ def append_file(path: Path, root: Path) -> IO[bytes]:
     return open(path, "ab")
 
 
-def write_json(path: str | Path, document: Any, root: Path | None = None) -> None:
+def write_text(path: str | Path, text: str, root: Path | None = None) -> None:
+    """Text in UTF-8, whole or not at all; what is none, as in the name of a file, is escaped as in JSON."""
     with atomic_file(path, root) as file:
-        text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-        file.write(text.encode("utf-8", "backslashreplace"))  # what is no text: as JSON escapes it
+        file.write(text.encode("utf-8", "backslashreplace"))
+
+
+def write_json(path: str | Path, document: Any, root: Path | None = None) -> None:
+    write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n", root)
 
 
 def check_matrix(confusion: Matrix, name: str) -> None:
@@ -199,6 +203,11 @@ class RunRecord:
         return last.offline or last.step == len(last.groups) - 1
 
 
+def is_run(path: str | Path) -> bool:
+    """Whether a path is a run folder: one with a recipe."""
+    return (Path(path) / "recipe.yaml").is_file()
+
+
 def read_run(folder: str | Path) -> RunRecord:
     """Read the recipe and the records of the steps that are finished so far.
 
@@ -211,9 +220,9 @@ def read_run(folder: str | Path) -> RunRecord:
         (4, 4)
     """
     folder = Path(folder)
-    recipe = read_yaml(folder / "recipe.yaml") if (folder / "recipe.yaml").is_file() else None
-    if recipe is None:
+    if not is_run(folder):
         raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")
+    recipe = read_yaml(folder / "recipe.yaml")
     check_sections(recipe, folder / "recipe.yaml")
     paths = sorted(
         (folder / "steps").glob("*.json"), key=lambda path: int(path.stem) if path.stem.isdecimal() else -1

@@ -16,7 +16,7 @@ from segue.core import plugins
 from segue.core.errors import UserError
 from segue.core.ordinary import read_ordinary
 from segue.core.scenario import Scenario
-from segue.data.datasets.base import DataSplit, Sample, SegDataset
+from segue.data.datasets.base import Sample, SegDataset
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def choose_kept(
 class Joined(SegDataset):
     """Two data sets, one after the other."""
 
-    def __init__(self, first: SegDataset, second: SegDataset, split: DataSplit = "train") -> None:
-        self.first, self.second, self.split = first, second, split
+    def __init__(self, first: SegDataset, second: SegDataset) -> None:
+        self.first, self.second = first, second
         self.classes = first.classes
 
     @property

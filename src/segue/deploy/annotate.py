@@ -21,7 +21,7 @@ from PIL import Image
 
 from segue.core.classes import voc_palette
 from segue.core.errors import UserError
-from segue.core.records import atomic_file, write_json
+from segue.core.records import atomic_file, write_json, write_text
 from segue.data.images import mask_picture, read_mask
 from segue.deploy.inputs import Input
 from segue.deploy.outputs import MASKS, Record
@@ -121,9 +121,8 @@ def _write_coco(folder: Path, out: Path, images: Iterator[Annotated], classes: S
         {"id": channel, "name": name, "supercategory": ""} for channel, name in enumerate(classes) if channel
     ]
     document = {"info": {}, "licenses": [], "images": listed, "annotations": annotations}
-    with atomic_file(folder / COCO_FILE, out) as file:
-        text = json.dumps({**document, "categories": categories}, ensure_ascii=False)
-        file.write(text.encode("utf-8", "backslashreplace"))  # a file's name may be no text
+    text = json.dumps({**document, "categories": categories}, ensure_ascii=False)
+    write_text(folder / COCO_FILE, text, out)
 
 
 def run_lengths(region: np.ndarray) -> list[int]:

@@ -10,13 +10,12 @@ import numpy as np
 from PIL import Image
 
 from segue.core.classes import Colour
+from segue.deploy.difference import difference, thinned
 from segue.report.verdict import Change, Gallery, LegendEntry
 
 MOST_IMAGES = 10
 MAX_SIDE = 320
 """longest side of a picture that is kept, in pixels: memory stays small whatever the images' size"""
-DIMMED = 0.45
-"""brightness of the grey image where nothing changed"""
 
 
 class _Seen(NamedTuple):
@@ -67,7 +66,7 @@ class MostChanged:
                 Image.fromarray(seen.image),
                 Image.fromarray(self._colours[seen.before]),
                 Image.fromarray(self._colours[seen.after]),
-                self._difference(seen),
+                difference(seen.image, seen.after, seen.differs, self._colours),
             )
             for seen in sorted(self._kept, reverse=True)
         ]
@@ -92,18 +91,9 @@ class MostChanged:
         pair = int(np.bincount(before.astype(np.int64) * count + after, minlength=1).argmax())
         return f"{self._classes[pair // count]} → {self._classes[pair % count]}"
 
-    def _difference(self, seen: _Seen) -> Image.Image:
-        """The grown model's answer where it is another one, over the image in dark grey."""
-        grey = (seen.image.mean(axis=2) * DIMMED).astype(np.uint8)
-        picture = np.repeat(grey[..., None], 3, axis=2)
-        picture[seen.differs] = self._colours[seen.after[seen.differs]]
-        return Image.fromarray(picture)
-
 
 def _places(size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of an image that a picture of it keeps: ids cannot be averaged."""
+    """Rows and columns of an image that a picture of it keeps."""
     factor = min(1.0, MAX_SIDE / max(size))
-    height, width = (max(1, round(side * factor)) for side in size)
-    rows = (np.arange(height) + 0.5) * size[0] / height
-    columns = (np.arange(width) + 0.5) * size[1] / width
-    return rows.astype(np.int64)[:, None], columns.astype(np.int64)[None, :]
+    rows, columns = (thinned(side, max(1, round(side * factor))) for side in size)
+    return rows[:, None], columns[None, :]

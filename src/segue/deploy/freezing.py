@@ -20,7 +20,7 @@ from segue.core.errors import UserError
 from segue.core.overrides import parse_overrides
 from segue.core.progress import Display
 from segue.deploy.model import Model
-from segue.engine.runtime import pick_device
+from segue.engine.device import pick_device
 from segue.methods.base import Method
 from segue.models.segmenter import Segmenter
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -155,8 +155,8 @@ def video_pictures(source: Input) -> Iterator[Picture]:
         yield in_memory(f"{source.name}#{number}", f"{source.key}/{number:06d}", None, pixels)
 
 
-def _from_stdin(bits: int, stream: IO[bytes] | None = None) -> np.ndarray:
-    stream = stream or getattr(sys.stdin, "buffer", None) or io.BytesIO(sys.stdin.read().encode())
+def _from_stdin(bits: int) -> np.ndarray:
+    stream = getattr(sys.stdin, "buffer", None) or io.BytesIO(sys.stdin.read().encode())
     content = stream.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise BadFile("unreadable", "stdin brings more than 1 GiB: save the image to a file.")

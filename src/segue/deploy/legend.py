@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from segue.deploy.difference import difference, thinned
 from segue.deploy.prediction import Prediction
 
 PAPER, INK = (255, 255, 255), (30, 30, 30)
 TEXT = (14, 96)
 """least and largest height of letters in pixels"""
-DIMMED = 0.45
-"""brightness of the grey image where two models agree"""
 MOST_PIXELS = 2**24
 """pixels of the largest picture: larger images are shown smaller"""
 
@@ -24,12 +23,9 @@ MOST_PIXELS = 2**24
 class Reduced:
     """An image and its classes as they come in from top to bottom, thinned out if they are many pixels."""
 
-    def __init__(self, size: tuple[int, int], most: int = MOST_PIXELS) -> None:
-        factor = min(1.0, math.sqrt(most / (size[0] * size[1])))
-        self._rows, self._columns = (
-            ((np.arange(count) + 0.5) * side / count).astype(np.int64)
-            for side, count in ((side, max(1, int(side * factor))) for side in size)
-        )
+    def __init__(self, size: tuple[int, int]) -> None:
+        factor = min(1.0, math.sqrt(MOST_PIXELS / (size[0] * size[1])))
+        self._rows, self._columns = (thinned(side, max(1, int(side * factor))) for side in size)
         self._parts: list[list[np.ndarray]] = []
 
     def add(self, top: int, *arrays: np.ndarray) -> None:
@@ -53,12 +49,9 @@ def side_by_side(before: Prediction, after: Prediction) -> Image.Image:
 
     Ids of both mean the same classes.
     """
-    dark = Image.fromarray(after.image).convert("L").point(lambda value: round(value * DIMMED)).convert("RGB")
-    colours = Image.fromarray(np.array(after.colours, dtype=np.uint8)[after.ids])
-    differs = Image.fromarray((before.ids != after.ids).astype(np.uint8) * 255)
-    difference = Image.composite(colours, dark, differs)
+    changed = difference(after.image, after.ids, before.ids != after.ids, after.colours)
     shown = sorted({int(one) for ids in (before.ids, after.ids) for one in np.unique(ids)})
-    panels = [before.overlay(), after.overlay(), difference]
+    panels = [before.overlay(), after.overlay(), changed]
     return _with_legend(panels, ["old", "new", "difference"], shown, after)
 
 

@@ -19,9 +19,9 @@ from segue.deploy.model import Model
 from segue.deploy.model_file import load_model
 from segue.deploy.model_folder import check_not_half, is_model_folder, load_folder
 from segue.deploy.prepare import Preparation
+from segue.engine.device import pick_device
 from segue.engine.learned import kept_state
 from segue.engine.restore import restore_step
-from segue.engine.runtime import pick_device
 from segue.models.adopted.network import AdoptedNetwork
 from segue.models.adopted.sources import absolute, own_code
 from segue.report.pictures import shipped_colours

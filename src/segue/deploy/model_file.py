@@ -31,7 +31,7 @@ from segue.engine.checkpoint import tensor_digest
 from segue.models.build import network_from_spec
 from segue.models.network import Network
 
-FORMAT, FIRST_FORMAT = "segue-model-2", "segue-model-1"
+FORMAT = "segue-model-2"
 WRONG_HEADER = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError)
 """errors of a header that does not fit the weights, or is none"""
 LONGEST_NAME = 1000
@@ -74,16 +74,14 @@ def save_model(
 def load_model(path: str | Path, module: nn.Module | None = None) -> tuple[Network, Header]:
     """The network, ready to predict, and what stands beside its weights."""
     metadata, tensors = _read(path)
-    written = metadata.get("format")
-    if written not in (FORMAT, FIRST_FORMAT):
+    if metadata.get("format") != FORMAT:
         raise UserError(f"{path} is not a model of this version ({FORMAT}); write one with 'segue export'.")
     # files of older versions have no digest
     about, digest = metadata.get("about", ""), metadata.get("digest")
     if digest is not None and digest != tensor_digest(tensors, about):
         raise UserError(f"{path} is damaged or was edited: its content does not match its digest.")
     try:
-        found = json.loads(about)
-        header = validate(Header, found if written == FORMAT else _from_first(found), "")
+        header = validate(Header, json.loads(about), "")
         return described_network(header, tensors, module), header
     except WRONG_HEADER as error:
         raise wrong_header(path, error) from error
@@ -128,14 +126,3 @@ def _read(path: str | Path) -> tuple[dict[str, str], dict[str, Tensor]]:
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise UserError(f"{path} is not a readable model file: {error}.") from error
-
-
-def _from_first(header: Mapping[str, Any]) -> dict[str, Any]:
-    """The header of the first format, which knew one fusion layer and nothing of how images were prepared."""
-    layer = header["layer"]
-    network = {
-        "model": header["model"],
-        "fusion": None if layer is None else {"kind": "caf", "config": layer},
-        "classifier": {"kind": header.get("classifier", "linear"), "sizes": header["parts"]},
-    }
-    return {"network": network, "classes": header["classes"], "images": {}}

@@ -27,14 +27,14 @@ from torch import Tensor, nn
 from segue.core.config import validate
 from segue.core.errors import UserError
 from segue.core.ordinary import read_ordinary
-from segue.core.records import atomic_file, write_json
+from segue.core.records import atomic_file, write_json, write_text
 from segue.deploy.card import model_card
 from segue.deploy.history import History, StepImages
 from segue.deploy.model_file import WRONG_HEADER, Header, described_network, wrong_header
 from segue.models.network import Network
 
 FORMAT = "segue-folder-1"
-READABLE = ("segue-folder-1",)
+READABLE = (FORMAT,)
 """formats of all versions so far: what was written once can always be read"""
 WEIGHTS, KEPT, CONFIG, PREPARATION, CARD = (
     *("model.safetensors", "kept.safetensors", "config.json", "preprocessor_config.json", "README.md"),
@@ -98,8 +98,7 @@ def save_folder(folder: Path, network: Network, header: Header, history: History
 
 def write_card(folder: Path, card: str) -> None:
     """The card alone, which the digest leaves out: people fill in what only they know."""
-    with atomic_file(folder / CARD, folder) as file:
-        file.write(card.encode("utf-8", "replace"))
+    write_text(folder / CARD, card, folder)
 
 
 def load_folder(folder: Path, module: nn.Module | None = None) -> Stored:

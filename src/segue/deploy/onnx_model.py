@@ -41,11 +41,8 @@ def load_onnx(path: str | Path, device: str = "auto") -> OnnxModel:
 class OnnxModel:
     """Images in, classes out; the same answers as the model that was exported."""
 
-    def __init__(
-        self, content: bytes, device: str = "auto", name: str = "The file", threads: int = 0
-    ) -> None:
-        """`threads` of onnxruntime; 0 lets it choose."""
-        self.session = open_session(content, device, name, threads)
+    def __init__(self, content: bytes, device: str = "auto", name: str = "The file") -> None:
+        self.session = open_session(content, device, name)
         about = read_about(self.session.get_modelmeta().custom_metadata_map, name)
         self.classes: tuple[str, ...] = about.classes
         self.colours: tuple[Colour, ...] = about.colours
@@ -89,7 +86,7 @@ class OnnxModel:
 
 
 def open_session(content: bytes, device: str = "auto", name: str = "The file", threads: int = 0) -> Any:
-    """An onnxruntime session, on CUDA if there is one and it is wanted."""
+    """An onnxruntime session, on CUDA if there is one and it is wanted; 0 `threads` lets it choose."""
     runtime = onnx_package("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = QUIET, threads

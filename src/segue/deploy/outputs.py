@@ -24,7 +24,7 @@ from PIL import Image
 
 from segue.core.errors import UserError
 from segue.core.ordinary import read_ordinary
-from segue.core.records import append_file, atomic_file, write_json
+from segue.core.records import append_file, atomic_file, write_json, write_text
 
 FORMAT = "segue-predictions-1"
 MASKS, OVERLAYS, COMPARED = "masks", "overlays", "compare"
@@ -114,8 +114,7 @@ class Folder:
             "skipped": [{"image": name, "reason": reason} for name, reason in skipped],
         }
         write_json(self.root / TABLE, document, self.root)
-        with atomic_file(self.root / SHEET, self.root) as file:
-            file.write(_sheet(about["classes"], records).encode("utf-8", "backslashreplace"))
+        write_text(self.root / SHEET, _sheet(about["classes"], records), self.root)
         return document
 
     def _read_journal(self) -> dict[str, dict[str, Any]]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 from PIL import Image
 
 from segue.core.errors import UserError
+from segue.core.extras import needed
 from segue.core.ordinary import open_ordinary
 from segue.data.image_files import BadFile
 
@@ -25,17 +25,9 @@ CONTAINERS = {
 VIDEO_SUFFIXES = frozenset(CONTAINERS)
 
 
-def load_av() -> ModuleType:
-    try:
-        import av
-    except ImportError as error:
-        raise UserError('Videos need the package av: pip install "segue[video]" brings it.') from error
-    return av
-
-
 def frames(path: Path) -> Iterator[np.ndarray]:
     """uint8 RGB, height x width x 3, upright, one frame after the other."""
-    av = load_av()
+    av = needed("av", "video", "A video")
     try:
         with open_ordinary(path) as file, av.open(file, format=CONTAINERS[path.suffix.lower()]) as container:
             if not container.streams.video:
@@ -56,7 +48,7 @@ def frames(path: Path) -> Iterator[np.ndarray]:
 
 def count_frames(path: Path) -> int:
     """How many frames a video says that it has; 1 if it does not say, or cannot be read."""
-    av = load_av()
+    av = needed("av", "video", "A video")
     try:
         with open_ordinary(path) as file, av.open(file, format=CONTAINERS[path.suffix.lower()]) as container:
             return max(1, container.streams.video[0].frames)

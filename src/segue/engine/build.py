@@ -19,7 +19,7 @@ from segue.core.progress import Display
 from segue.core.scenario import Scenario, make_scenario
 from segue.data.datasets.base import DataSplit, SegDataset
 from segue.data.index import class_index
-from segue.engine.runtime import derive_seed, seed_all
+from segue.engine.seeds import derive_seed, seed_all
 from segue.methods.base import Method
 from segue.models.build import build_network
 from segue.models.classifier import GrowingClassifier

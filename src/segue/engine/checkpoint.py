@@ -186,6 +186,19 @@ class CheckpointStore:
         save_tree(path, tree | {"identity": self.identity}, self.folder.parent)
         self._prune(step, iteration)
 
+    def save_step(
+        self,
+        step: int,
+        method: nn.Module,
+        outcome: dict[str, Any],
+        log_bytes: int = 0,
+        weights: str | None = None,
+    ) -> None:
+        """Store a finished step: the method, what the record needs, the length of the log, and what was in
+        the file of weights that step 0 began with."""
+        tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log_bytes, "weights": weights}
+        self.save_finished(step, tree)
+
     def save_finished(self, step: int, tree: dict[str, Any]) -> None:
         save_tree(self.path(step), tree | {"identity": self.identity}, self.folder.parent)
         self._prune(step, math.inf)

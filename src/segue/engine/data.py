@@ -33,7 +33,7 @@ from segue.data.transforms import CropOn, test_transform, train_transform
 from segue.engine.build import build_scenario, index_classes, open_set
 from segue.engine.images import chosen_by_name, step_images, step_problems
 from segue.engine.processes import ALONE, Group
-from segue.engine.runtime import derive_seed
+from segue.engine.seeds import derive_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +112,13 @@ class Data(EvalData):
         """The exemplars that are there when a step begins (one after the last: those that a run leaves)."""
         exemplars: tuple[Exemplar, ...] = ()
         for k in range(step_index):
-            steps, seed = self.scenario[: k + 1], derive_seed(self.config.train.seed, k, 2)
-            exemplars = choose_exemplars(
-                exemplars, self.train_images[k], steps, self.train_present, size, seed
-            )
+            exemplars = self.exemplars_after(k, exemplars, size)
         return exemplars
+
+    def exemplars_after(self, step_index: int, before: Sequence[Exemplar], size: int) -> tuple[Exemplar, ...]:
+        """The exemplars that a step leaves, from those that were there when it began."""
+        steps, seed = self.scenario[: step_index + 1], derive_seed(self.config.train.seed, step_index, 2)
+        return choose_exemplars(before, self.train_images[step_index], steps, self.train_present, size, seed)
 
     def one_pass(self, step_index: int, device: torch.device) -> Batches | Gone:
         """Every training image of the step once, in order, augmented always in the same way."""

@@ -10,7 +10,7 @@ import torch
 from segue.core.classes import IGNORE
 from segue.core.progress import Bar
 from segue.data.batches import Batches
-from segue.engine.runtime import autocast
+from segue.engine.device import autocast
 from segue.losses.processes import sum_over_processes
 from segue.methods.base import Method
 from segue.models.classifier import close_background

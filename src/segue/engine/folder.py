@@ -19,7 +19,7 @@ from segue.core.launch import launcher, this_launch
 from segue.core.manifest import read_manifest
 from segue.core.ordinary import user_path
 from segue.core.overrides import differences
-from segue.core.records import atomic_file, read_yaml, write_json
+from segue.core.records import is_run, read_yaml, write_json, write_text
 from segue.engine.own_files import LAUNCH_FILE, check_own
 from segue.engine.recipe import complete
 
@@ -65,13 +65,13 @@ def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool)
     if resume and overwrite:
         raise UserError("--resume goes on, --overwrite starts anew: choose one of them.")
     _refuse_file(folder)
-    is_run = (folder / "recipe.yaml").is_file()
+    began = is_run(folder)
     content = list(folder.iterdir()) if folder.exists() else []
-    if (resume or overwrite) and not is_run and not all(EARLY_FILES.fullmatch(path.name) for path in content):
+    if (resume or overwrite) and not began and not all(EARLY_FILES.fullmatch(path.name) for path in content):
         raise UserError(f"{folder} is not a run folder: it has no recipe.yaml, but other files.")
-    if overwrite and is_run:
+    if overwrite and began:
         check_own(folder)
-    elif resume and is_run:
+    elif resume and began:
         stored = complete(read_yaml(folder / "recipe.yaml"))  # it may be older than some settings
         lines = differences(read_back(stored), read_back(config))
         lines = [line for line in lines if line.split(":")[0] not in MAY_CHANGE]
@@ -101,8 +101,7 @@ def after_restart(folder: Path, resume: bool, overwrite: bool) -> tuple[bool, bo
 
 def note_launch(folder: Path) -> None:
     if this_launch().by_torchrun:
-        with atomic_file(folder / LAUNCH_FILE, folder) as file:
-            file.write(launcher().encode())
+        write_text(folder / LAUNCH_FILE, launcher(), folder)
 
 
 def identity(config: RunConfig) -> str:
@@ -168,12 +167,11 @@ def _lock(folder: Path, fcntl: ModuleType) -> int | None:
 
 def open_folder(folder: Path, config: RunConfig, manifest: dict[str, Any]) -> None:
     """Write recipe and manifest, or check that a run to be resumed still has the same images."""
-    if (folder / "recipe.yaml").is_file() and (folder / "scenario.json").is_file():
+    if is_run(folder) and (folder / "scenario.json").is_file():
         check_images(folder, manifest)
         return
     write_json(folder / "scenario.json", manifest, folder)
-    with atomic_file(folder / "recipe.yaml", folder) as file:
-        file.write(to_yaml(config).encode())
+    write_text(folder / "recipe.yaml", to_yaml(config), folder)
 
 
 def check_images(folder: Path, manifest: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from segue.core.config import RunConfig
 from segue.core.progress import Display
 from segue.data.batches import Batches
-from segue.engine.runtime import autocast
+from segue.engine.device import autocast
 from segue.methods.base import Method
 from segue.models.segmenter import Segmenter
 

@@ -29,7 +29,7 @@ from segue.core.errors import UserError
 from segue.core.launch import Launch, this_launch
 from segue.data.batches import RankSlice
 from segue.engine.checkpoint import put_together, take_apart
-from segue.engine.runtime import pick_device
+from segue.engine.device import pick_device
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 MEETING = timedelta(minutes=10)

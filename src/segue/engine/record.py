@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import platform
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+import segue
 from segue.core.config import RunConfig, recipe_hash
 from segue.core.declaration import replay_memory
 from segue.core.metrics import step_scores
@@ -19,7 +23,6 @@ from segue.data.exemplars import write_exemplars
 from segue.engine.data import Data
 from segue.engine.evaluate import evaluate, evaluate_by
 from segue.engine.log import RunLog
-from segue.engine.runtime import versions
 from segue.engine.samples import choose_samples, write_inputs, write_predictions
 from segue.engine.site import Site
 from segue.methods.base import Method
@@ -86,8 +89,9 @@ def _write_record(
     config, scenario, folder = data.config, data.scenario, site.folder
     images = {"train": len(data.train_keys[step.index]), "test": len(data.test_images[step.index])}
     if (replay := replay_memory(config.method.params)) is not None:
-        images["memory"] = len(data.exemplars(step.index, replay.size))
-        kept = data.exemplars(step.index + 1, replay.size)
+        before = data.exemplars(step.index, replay.size)
+        images["memory"] = len(before)
+        kept = data.exemplars_after(step.index, before, replay.size)
         write_exemplars(folder, step.index, kept, data.train_set.keys)
     if data.kept is not None:
         images["kept"] = len(data.kept.images)
@@ -152,3 +156,17 @@ def _pictures(method: Method, data: Data, step: Step, site: Site) -> None:
     if not (folder / "index.json").is_file():
         write_inputs(folder, batch, scenario)
     write_predictions(folder, method, batch, step.index, data.config.eval.closed)
+
+
+def versions(device: torch.device, processes: int = 1) -> dict[str, str]:
+    """What computed a record: packages, device, threads and processes."""
+    return {
+        "segue": segue.__version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "torchvision", "timm", "numpy")},
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{device.type} {platform.machine()}",
+        "threads": str(torch.get_num_threads()),
+        **({"processes": str(processes)} if processes > 1 else {}),
+    }

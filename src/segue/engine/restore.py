@@ -22,9 +22,9 @@ from segue.data.batches import lost_worker_is_told
 from segue.engine.build import build_method
 from segue.engine.checkpoint import CheckpointStore, load_finished, load_strictly
 from segue.engine.data import build_eval_data
+from segue.engine.device import pick_device
 from segue.engine.evaluate import evaluate_by
 from segue.engine.recipe import stored_recipe
-from segue.engine.runtime import pick_device
 from segue.methods.base import Method
 
 

@@ -24,6 +24,7 @@ from segue.engine.build import build_method
 from segue.engine.cautions import cautions
 from segue.engine.checkpoint import CheckpointStore, ResumePoint, load_strictly
 from segue.engine.data import Data, build_data
+from segue.engine.device import autocast, peak_memory, reset_peak_memory
 from segue.engine.folder import (
     after_restart,
     check_folder,
@@ -39,13 +40,7 @@ from segue.engine.log import RunLog
 from segue.engine.own_files import clear_folder
 from segue.engine.processes import Group, joined
 from segue.engine.record import record_step, step_title, watcher
-from segue.engine.runtime import (
-    autocast,
-    derive_seed,
-    peak_memory,
-    reset_peak_memory,
-    seed_all,
-)
+from segue.engine.seeds import derive_seed, seed_all
 from segue.engine.similar_start import start_from_similar
 from segue.engine.site import Site
 from segue.engine.start import read_start, take_over, weights_content
@@ -268,8 +263,7 @@ def _train(
     aside += time.monotonic() - began
     outcome = {"losses": losses, "seconds": spent + aside, "peak_memory": peak_memory(device)}
     if log is not None:
-        tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": log.size}
-        site.store.save_finished(step.index, tree | {"weights": weights})
+        site.store.save_step(step.index, method, outcome, log.size, weights)
     return outcome
 
 
@@ -297,9 +291,7 @@ def _begin_with(method: Method, learned: Learned, step: Step, site: Site) -> Non
             f" it begins anew with {len(untold)} tensors, such as {untold[0]}."
         )
     if site.group.first:
-        outcome = {"losses": {}, "seconds": 0.0, "peak_memory": 0}
-        tree = {"method": method.state_dict(), "outcome": outcome, "log_bytes": 0, "weights": None}
-        site.store.save_finished(step.index, tree)
+        site.store.save_step(step.index, method, {"losses": {}, "seconds": 0.0, "peak_memory": 0})
 
 
 def _take_over(method: Method, data: Data, step: Step, site: Site, start: dict[str, Any]) -> dict[str, Any]:
@@ -307,8 +299,7 @@ def _take_over(method: Method, data: Data, step: Step, site: Site, start: dict[s
     context, precision = _context(data, step, site.device), data.config.train.precision
     take_over(method, context, start, site.folder, precision)
     if site.group.first:
-        tree = {"method": method.state_dict(), "outcome": start["outcome"], "log_bytes": 0}
-        site.store.save_finished(step.index, tree | {"weights": start.get("weights")})
+        site.store.save_step(step.index, method, start["outcome"], weights=start.get("weights"))
     return start["outcome"]
 
 

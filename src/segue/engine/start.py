@@ -18,9 +18,9 @@ from segue.core.manifest import read_manifest
 from segue.core.ordinary import user_path
 from segue.core.overrides import differences
 from segue.engine.checkpoint import CheckpointStore, load_finished, load_strictly
+from segue.engine.device import autocast
 from segue.engine.folder import MAY_CHANGE, identity
 from segue.engine.recipe import stored_recipe
-from segue.engine.runtime import autocast
 from segue.methods.base import Method, StepContext
 
 LATER = (

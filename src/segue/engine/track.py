@@ -11,11 +11,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from segue.core.config import RunConfig, as_dict, to_yaml
-from segue.core.errors import UserError
+from segue.core.extras import missing, needed
 
 
 class Tracker(ABC):
@@ -40,9 +39,10 @@ class TensorBoard(Tracker):
     """Event files in RUN/tensorboard: `tensorboard --logdir runs`."""
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
-        self._writer = _package("tensorboard", "torch.utils.tensorboard").SummaryWriter(
-            str(folder / "tensorboard")
-        )
+        _package("tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder / "tensorboard"))
         self._writer.add_text("recipe", f"```\n{to_yaml(config)}```")
 
     def log(self, step: int, iteration: int, values: Mapping[str, float]) -> None:
@@ -119,7 +119,7 @@ TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WandB
 def check_tracker(name: str) -> None:
     """Find out before anything is read or trained whether the tracker is installed."""
     if name != "none" and importlib.util.find_spec(name) is None:
-        raise _missing(name)
+        raise missing(name, name, f"train.track={name}")
 
 
 def open_tracker(config: RunConfig, folder: Path) -> Tracker | None:
@@ -128,18 +128,8 @@ def open_tracker(config: RunConfig, folder: Path) -> Tracker | None:
     return None if tracker is None else tracker(config, folder)
 
 
-def _package(extra: str, module: str | None = None) -> ModuleType:
-    try:
-        return importlib.import_module(module or extra)
-    except ImportError as error:
-        raise _missing(extra) from error
-
-
-def _missing(extra: str) -> UserError:
-    return UserError(
-        f"train.track={extra} needs a package that is not installed: pip install 'segue[{extra}]', or leave"
-        " train.track out."
-    )
+def _package(name: str) -> Any:
+    return needed(name, name, f"train.track={name}")
 
 
 def _flat(values: Mapping[str, Any], where: str = "") -> list[tuple[str, Any]]:

@@ -17,18 +17,12 @@ from segue.core.progress import Bar
 from segue.core.scenario import Step
 from segue.data.batches import Batch, Batches
 from segue.engine.checkpoint import CheckpointStore, load_strictly
+from segue.engine.device import autocast, peak_memory
 from segue.engine.interrupt import Interrupted, Interrupts
 from segue.engine.log import BadLoss, LossMeter, RunLog
 from segue.engine.optim import build_optimizer, load_optimizer, set_learning_rate
 from segue.engine.processes import ALONE, Group
-from segue.engine.runtime import (
-    autocast,
-    derive_seed,
-    device_random_state,
-    peak_memory,
-    restore_device_random_state,
-    seed_iteration,
-)
+from segue.engine.seeds import derive_seed, device_random_state, restore_device_random_state, seed_iteration
 from segue.losses.balance import balanced_classes
 from segue.losses.processes import sum_over_processes
 from segue.methods.base import Method

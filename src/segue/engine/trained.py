@@ -7,6 +7,7 @@ from pathlib import Path
 from segue.core.config import RunConfig, as_dict
 from segue.core.declaration import replay_memory
 from segue.core.manifest import read_manifest
+from segue.core.records import is_run
 from segue.engine.build import build_scenario, open_set
 from segue.engine.checkpoint import CheckpointStore, ResumePoint
 from segue.engine.images import chosen_by_name
@@ -29,7 +30,7 @@ def stored_images(folder: Path, config: RunConfig, point: ResumePoint, start: Pa
 def nothing_left(folder: Path, config: RunConfig, point: ResumePoint) -> bool:
     """Whether all steps of a run are trained and recorded."""
     path = folder / "scenario.json"
-    if point.finished is None or not path.is_file() or not (folder / "recipe.yaml").is_file():
+    if point.finished is None or not path.is_file() or not is_run(folder):
         return False
     steps = len(read_manifest(path)["steps"])
     records = (folder / "steps" / f"{index}.json" for index in range(config.scenario.learned, steps))

@@ -59,7 +59,8 @@ class ACIL(Method):
         self.register_buffer("products", torch.zeros(config.width, config.width, **doubles))
         self.register_buffer("targets", torch.zeros(config.width, 0, **doubles))
 
-    def trains(self, step: Step) -> bool:
+    @classmethod
+    def trains(cls, step: Step) -> bool:
         return step.first
 
     def grow(self, step: Step) -> None:

@@ -139,7 +139,8 @@ class Method(Declaration, nn.Module, ABC):
         shared = self.new_start == "share" or (self.new_start == "own" and self.balanced_init)
         self.model.grow(step, balanced=shared and not step.first)
 
-    def trains(self, step: Step) -> bool:
+    @classmethod
+    def trains(cls, step: Step) -> bool:
         """Whether a step has iterations; else `begin_step` and `end_step` do all of it."""
         return True
 

@@ -1,8 +1,7 @@
-"""`segue data check`: every file read once, held against the scenario, with what training would cost."""
+"""`segue data check`: every file read once, held against the scenario, with what a run would take."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,27 +17,28 @@ from segue.data.doctor.diagnosis import Diagnosis, diagnose, numbered
 from segue.data.doctor.examine import Examined, examine
 from segue.data.skip import write_skip_list
 from segue.engine.build import build_scenario, open_sets
+from segue.engine.device import pick_device
 from segue.engine.images import step_images, step_problems
-from segue.engine.runtime import pick_device
-from segue.plan.estimate import Estimate, estimate
-from segue.report.checkup import size_text
+from segue.plan.preflight import Forecast, forecast
+from segue.report.checkup import spread_text
 
 
 @dataclass(frozen=True)
 class Checkup:
-    """What was found, and what a run would cost."""
+    """What was found, and what a run would take."""
 
     diagnosis: Diagnosis
     notes: tuple[str, ...]
     """how images were found, which lists are not used, sizes"""
     costs: tuple[str, ...]
+    """words of `segue train` before its first step"""
     bad: int
     """images that cannot be used"""
 
 
 def check_data(config: RunConfig, skip_bad: Path | None, device: str, display: Display) -> Checkup:
     """Read everything once; images that cannot be used are listed in the file `skip_bad`."""
-    where = pick_device(device)
+    pick_device(device)  # before anything is read
     sets = dict(zip(("train", "test"), open_sets(config), strict=True))
     scenario, listed = build_scenario(config, sets["train"])
     unused, remarks = unused_sets(config, sets.values())
@@ -54,14 +54,21 @@ def check_data(config: RunConfig, skip_bad: Path | None, device: str, display: D
             {**bad, "test": others | bad["test"]},
             getattr(config.data, "skip", None),
         )
-    diagnosis = _diagnose(
-        config, scenario, listed, [*sets.values(), *unused.values()], found, skip_bad is not None, spare
-    )
-    costs: tuple[str, ...] = ()
+    ahead: Forecast | None = None
     if len(found["train"].indices):
-        display.say("Timing an iteration ...")
-        measured = estimate(config, scenario, sets["train"], found["train"].indices, where)
-        costs = _costs(config, diagnosis, measured, where.type)
+        ahead = forecast([config], device, f"A run of {Path(config.method.name).stem}")
+    refused = [ahead.text] if ahead is not None and ahead.refused else []
+    costs = (ahead.text,) if ahead is not None and not ahead.refused else ()
+    diagnosis = _diagnose(
+        config,
+        scenario,
+        listed,
+        [*sets.values(), *unused.values()],
+        found,
+        skip_bad is not None,
+        spare,
+        refused,
+    )
     notes = dict.fromkeys(note for dataset in sets.values() for note in dataset.notes)
     return Checkup(diagnosis, (*notes, *remarks, *_sizes(diagnosis)), costs, sum(map(len, bad.values())))
 
@@ -98,8 +105,9 @@ def _diagnose(
     found: Mapping[str, Examined],
     left_out: bool,
     unused: Mapping[str, Examined],
+    refused: Sequence[str],
 ) -> Diagnosis:
-    """What was found, held against the scenario as a run would have it."""
+    """What was found, held against the scenario as a run would have it, and why the machine refuses it."""
     train, test, lost = found["train"], found["test"], set()
     if listed is not None:  # a manifest is not changed by a list of files to leave out
         bad = {image.key for image in train.bad}
@@ -109,7 +117,7 @@ def _diagnose(
     counts = [
         (len(images[step.index]), len(scenario.select(step, test.present, "test"))) for step in scenario
     ]
-    problems = step_problems(config, scenario, counts)
+    problems = [*step_problems(config, scenario, counts), *refused]
     if lost:
         problems.append(f"The manifest needs {numbered(lost, 'image')} that cannot be used: write another.")
     files = [dataset for dataset in sets if isinstance(dataset, FileDataset)]
@@ -142,36 +150,4 @@ def _shared(sets: Sequence[FileDataset]) -> set[str]:
 
 def _sizes(diagnosis: Diagnosis) -> Iterator[str]:
     for name, sizes in diagnosis.sizes.items():
-        yield f"{diagnosis.images[name]:,} {name} images: {size_text(sizes)} pixels."
-
-
-def _costs(config: RunConfig, diagnosis: Diagnosis, measured: Estimate, device: str) -> tuple[str, str]:
-    """What the recipe's method would cost."""
-    plain = config.method.name == "finetune"
-    method = "fine-tuning" if plain else Path(config.method.name).stem
-    train = config.train
-    largest = max(step.train for step in diagnosis.steps)
-    part = -(-min(train.batch_size, largest) // train.accumulate)
-    cores = os.cpu_count() or 1 if device == "cpu" else None
-    epochs = ", ".join(
-        f"step {step.index}: {duration(measured.epoch_seconds(step.train, train.workers, cores))}"
-        for step in diagnosis.steps
-    )
-    return (
-        f"An epoch of {method} on this {device}, estimated from one iteration: {epochs}."
-        + (" Other methods: see 'segue list methods'." if plain else ""),
-        f"Memory beside what Python and torch take: about {amount(measured.memory(part))} for"
-        f" {config.model.backbone} with {numbered(part, 'image')} of {train.crop} pixels at a time.",
-    )
-
-
-def amount(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
-
-
-def duration(seconds: float) -> str:
-    if seconds < 1:
-        return "under 1 s"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        yield f"{diagnosis.images[name]:,} {name} images: {spread_text(sizes)} pixels."

@@ -17,7 +17,7 @@ from segue.core.declaration import saliency_folder
 from segue.core.scenario import Scenario, Step
 from segue.data.batches import Batch
 from segue.engine.build import build_method
-from segue.engine.runtime import derive_seed, seed_all
+from segue.engine.seeds import derive_seed, seed_all
 from segue.engine.train import Session, update
 from segue.methods.base import Method, StepContext
 from segue.plan.dry_run import DryRun

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from segue.core.errors import UserError, suggest
 
+UTILISATION = 0.3
+"""share of a GPU's peak that training reaches, unless somebody says another"""
+
 
 @dataclass(frozen=True)
 class Gpu:

@@ -21,7 +21,6 @@ from segue.engine.build import build_scenario, index_classes, open_set
 from segue.engine.checkpoint import KEPT
 from segue.engine.images import step_images, step_problems
 from segue.engine.processes import Group
-from segue.methods.base import Method
 from segue.plan.footprint import footprint, step_session
 from segue.plan.needs import Footprint, Plan, StepPlan
 
@@ -55,7 +54,7 @@ def make_plan(config: RunConfig, processes: int, images: int | None, display: Di
             found.append(footprint(session, config, scenario[index]))
             bar.update(len(found))
     steps = tuple(
-        _step(config, step, number, session.method, found[0 if step.first else -1])
+        _step(config, step, number, session.method.trains(step), found[0 if step.first else -1])
         for step, number in zip(scenario, counts.images, strict=True)
     )
     finished = found[-1].weights + found[-1].kept
@@ -83,7 +82,7 @@ def _title(config: RunConfig) -> str:
     return f"{Path(config.method.name).stem} on {Path(scenario.dataset).stem} {split}, {scenario.mode}"
 
 
-def _step(config: RunConfig, step: Step, images: int, method: Method, measured: Footprint) -> StepPlan:
+def _step(config: RunConfig, step: Step, images: int, trains: bool, measured: Footprint) -> StepPlan:
     train, replay = config.train, replay_memory(config.method.params)
     size, epochs = train.batch_size, train.epochs_of(step.index)
     if replay is None or step.first:
@@ -91,7 +90,7 @@ def _step(config: RunConfig, step: Step, images: int, method: Method, measured: 
         size = min(size, images)
     else:
         order = MixedOrder(images, replay.size, size, replay.share, epochs, ())
-    return StepPlan(step.index, step.num_channels, images, len(order), size, measured)
+    return StepPlan(step.index, step.num_channels, images, len(order) if trains else 0, size, measured)
 
 
 def _records_bytes(config: RunConfig, steps: Iterable[StepPlan]) -> int:

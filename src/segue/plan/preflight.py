@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from segue.core import plugins
+from segue.core.amounts import size_text, time_text
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.launch import this_launch
@@ -25,12 +26,11 @@ from segue.core.progress import Display
 from segue.core.scenario import Scenario
 from segue.engine.build import build_scenario, check_data_fits, check_weights, open_set
 from segue.engine.checkpoint import KEPT
-from segue.engine.runtime import pick_device
+from segue.engine.device import pick_device
 from segue.methods.base import Method
 from segue.models.segmenter import Segmenter
 from segue.plan.dry_run import DryRun
-from segue.plan.gpus import find_gpu
-from segue.plan.tables import amount, duration
+from segue.plan.gpus import UTILISATION, find_gpu
 
 MOST = 2**50
 """bytes from which on a number says nothing more"""
@@ -40,8 +40,6 @@ HALF = 0.6
 """memory and time of mixed precision, relative to single"""
 CHECKPOINTED = 0.5
 """memory of gradient checkpointing, relative to none"""
-GPU_UTILISATION = 0.3
-"""share of a GPU's peak that training reaches"""
 TRAFFIC, BANDWIDTH = 4, 8e9
 """times that an activation is read or written in an iteration; bytes per second and core"""
 READING = 0.005
@@ -74,6 +72,14 @@ class Need:
         return self.fixed + images * self.image
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """What the largest of some runs will take on a device, in a sentence; or why it cannot."""
+
+    text: str
+    refused: bool
+
+
 def before_run(
     recipes: Sequence[RunConfig], device: str, display: Display, network: Segmenter | None = None
 ) -> None:
@@ -81,33 +87,49 @@ def before_run(
 
     `network`: a model that is extended; otherwise the recipe's own.
     """
+    found = forecast(recipes, device, "Each run" if len(recipes) > 1 else "This run", network)
+    for recipe in recipes:
+        if network is None and not recipe.scenario.learned:
+            check_weights(recipe.model)
+    if found is not None and found.refused:
+        raise UserError(found.text)
+    if found is not None and this_launch().rank == 0:
+        display.say(found.text)
+
+
+def forecast(
+    recipes: Sequence[RunConfig], device: str, subject: str, network: Segmenter | None = None
+) -> Forecast | None:
+    """What will be needed, with the words for a run that the sentence begins with.
+
+    None: the network cannot be followed, or the images are not known, and the run will say what is wrong.
+    """
     where = pick_device(device)
     try:
         needs = [(need_of(recipe, network), recipe) for recipe in _distinct(recipes)]
     except UserError:
         raise
     except Exception:  # a backbone may compute shapes from numbers, which there are none of here
-        return
-    need, recipe = max(needs, key=lambda pair: pair[0].memory)
+        return None
+    need, recipe = max(needs, key=lambda pair: (pair[0].memory, pair[0].seen or 0))
     free = _free(where)
     if free is not None and need.memory > CLEARLY * free:
-        raise UserError(refusal(recipe, need, free, where.type))
-    if this_launch().rank == 0 and need.seen is not None:  # else the run will say what is wrong with the data
-        display.say(_line(recipe, need, free, where, len(recipes)))
+        return Forecast(refusal(recipe, need, free, where.type), refused=True)
+    return None if need.seen is None else Forecast(_line(recipe, need, free, where, subject), refused=False)
 
 
 def _distinct(recipes: Sequence[RunConfig]) -> list[RunConfig]:
     """Of recipes that differ in seeds and losses alone one is looked at."""
-    alike = {
-        (_has_teacher(recipe), str(recipe.model), str(replace(recipe.train, seed=0))): recipe
-        for recipe in recipes
-    }
+    alike = {}
+    for recipe in recipes:
+        kind, train = _kind(recipe), replace(recipe.train, seed=0)
+        alike[kind.uses_teacher, kind.trains.__func__, str(recipe.model), str(train)] = recipe
     return list(alike.values())
 
 
-def _has_teacher(config: RunConfig) -> bool:
+def _kind(config: RunConfig) -> type[Method]:
     kind: type[Method] = plugins.find("method", config.method.name)
-    return kind.uses_teacher
+    return kind
 
 
 def need_of(config: RunConfig, network: Segmenter | None = None) -> Need:
@@ -115,12 +137,10 @@ def need_of(config: RunConfig, network: Segmenter | None = None) -> Need:
     if network is None:
         with torch.device("meta"):
             network = Segmenter(replace(config.model, weights=None, pretrained=False))
-        if not config.scenario.learned:
-            check_weights(config.model)
     else:
         network = _on_paper(network)
     counts = _images(config)
-    teacher = _has_teacher(config) and (counts is None or len(counts[0]) > 1)
+    teacher = _kind(config).uses_teacher and (counts is None or len(counts[0]) > 1)
     student, flops = _iteration(network, config)
     old, old_flops = _prediction(network, config) if teacher else (0, 0)
     parameters = sum(each.nbytes for each in network.parameters())
@@ -159,11 +179,11 @@ def _images(config: RunConfig) -> tuple[Scenario, int] | None:
 
 def _seen(config: RunConfig, scenario: Scenario, images: int) -> int:
     """Images of all epochs, if those of a step are in proportion to its new classes; all that extend."""
-    learned, classes = config.scenario.learned, len(scenario.classes.ids)
+    learned, classes, kind = config.scenario.learned, len(scenario.classes.ids), _kind(config)
     return sum(
         (images if learned else round(images * len(step.new) / classes)) * config.train.epochs_of(step.index)
         for step in scenario
-        if step.index >= learned
+        if step.index >= learned and kind.trains(step)
     )
 
 
@@ -218,29 +238,28 @@ def refusal(config: RunConfig, need: Need, free: int, device: str) -> str:
         remedies.append(f"train.crop={side}")
     fit = f"{' or '.join(remedies)} would fit" if remedies else "Take a smaller model.backbone"
     memory = "on the GPU" if device == "cuda" else "here"
-    need_text = amount(need.memory) if need.memory < MOST else f"more than {amount(MOST)}"
+    need_text = size_text(need.memory) if need.memory < MOST else f"more than {size_text(MOST)}"
     return (
-        f"Training would need about {need_text} of memory ({what}), but {amount(free)} are free {memory}."
+        f"Training would need about {need_text} of memory ({what}), but {size_text(free)} are free {memory}."
         f" {fit}. The preset for small machines: preset=laptop."
     )
 
 
-def _line(config: RunConfig, need: Need, free: int | None, device: torch.device, runs: int) -> str:
-    hours = _hours(config, need, device)
-    took = "" if hours is None else f"{_roughly(hours)} of training on this {device.type}, "
-    memory = f"about {amount(need.memory)} of memory beside torch itself"
-    memory += "" if free is None else f" ({amount(free)} free)"
+def _line(config: RunConfig, need: Need, free: int | None, device: torch.device, subject: str) -> str:
+    seconds = _seconds(config, need, device)
+    took = "" if seconds is None else f"{_roughly(seconds)} of training on this {device.type}, "
+    memory = f"about {size_text(need.memory)} of memory beside torch itself"
+    memory += "" if free is None else f" ({size_text(free)} free)"
     tight = " Memory is tight." if free is not None and need.memory > free else ""
-    each = "Each run will take" if runs > 1 else "This run will take"
-    return f"{each} {took}{memory}, {amount(need.disk)} of disk.{tight}"
+    return f"{subject} will take {took}{memory}, {size_text(need.disk)} of disk.{tight}"
 
 
-def _roughly(hours: float) -> str:
-    return "less than a minute" if hours < 1 / 60 else f"roughly {duration(hours)}"
+def _roughly(seconds: float) -> str:
+    return "less than a minute" if seconds < 60 else f"roughly {time_text(seconds)}"
 
 
-def _hours(config: RunConfig, need: Need, device: torch.device) -> float | None:
-    """Hours of training; None where the images or the speed of the device are not known."""
+def _seconds(config: RunConfig, need: Need, device: torch.device) -> float | None:
+    """Time of training; None where the images or the speed of the device are not known."""
     if need.seen is None or device.type == "mps":
         return None
     if device.type == "cuda":
@@ -248,11 +267,11 @@ def _hours(config: RunConfig, need: Need, device: torch.device) -> float | None:
             gpu = find_gpu(torch.cuda.get_device_name(device))
         except UserError:
             return None
-        return need.seen * need.flops / (GPU_UTILISATION * gpu.peak(config.train.precision)[0]) / 3600
+        return need.seen * need.flops / (UTILISATION * gpu.peak(config.train.precision)[0])
     cores = torch.get_num_threads()
     image = need.flops / (CONVOLUTION_SHARE * _speed())
     image += (TRAFFIC * need.image / BANDWIDTH + READING) / cores
-    return need.seen * image / 3600
+    return need.seen * image
 
 
 def _speed() -> float:

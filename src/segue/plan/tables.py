@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
+from segue.core.amounts import size_text, time_text
 from segue.plan.gpus import Gpu
 from segue.plan.needs import USABLE, Plan
 
@@ -59,11 +60,11 @@ def _steps(plan: Plan, gpu: Gpu | None, utilisation: float) -> Table:
     for step in shown:
         if step is shown[-1] and len(shown) < len(plan.steps):
             table.add_row("...")
-        hours = [] if gpu is None else [duration(plan.hours(step, gpu, utilisation))]
+        hours = [] if gpu is None else [time_text(3600 * plan.hours(step, gpu, utilisation))]
         cells = (str(step.index), str(step.channels), f"{step.images:,}", f"{step.iterations:,}")
         table.add_row(*cells, flops_text(step.flops), *hours)
     table.add_section()
-    hours = [] if gpu is None else [duration(total_hours(plan, gpu, utilisation))]
+    hours = [] if gpu is None else [time_text(3600 * total_hours(plan, gpu, utilisation))]
     images, iterations = (
         sum(getattr(step, name) for step in plan.steps) for name in ("images", "iterations")
     )
@@ -79,17 +80,17 @@ def _needs(plan: Plan) -> Table:
     table.add_column("what")
     for name in ("number", "bytes"):
         table.add_column(name, justify="right")
-    table.add_row("student", count_text(one.parameters), amount(one.weights))
-    table.add_row("  trained: gradients", count_text(one.trainable), amount(one.gradients))
+    table.add_row("student", count_text(one.parameters), size_text(one.weights))
+    table.add_row("  trained: gradients", count_text(one.trainable), size_text(one.gradients))
     if plan.processes > 1:
-        table.add_row("  their copies, to exchange", "", amount(one.gradients))
-    table.add_row("  momentum", "", amount(one.momentum))
-    table.add_row("teacher", count_text(one.teacher_parameters), amount(one.teacher))
-    table.add_row("what the method keeps", "", amount(one.kept))
-    table.add_row("activations of an image", "", amount(one.image))
-    table.add_row("activations at a time", f"{images} images", amount(one.activations(images)))
+        table.add_row("  their copies, to exchange", "", size_text(one.gradients))
+    table.add_row("  momentum", "", size_text(one.momentum))
+    table.add_row("teacher", count_text(one.teacher_parameters), size_text(one.teacher))
+    table.add_row("what the method keeps", "", size_text(one.kept))
+    table.add_row("activations of an image", "", size_text(one.image))
+    table.add_row("activations at a time", f"{images} images", size_text(one.activations(images)))
     where = "peak of each process" if plan.processes > 1 else "peak"
-    table.add_row(where, "", amount(plan.peak()), style="bold")
+    table.add_row(where, "", size_text(plan.peak()), style="bold")
     table.add_section()
     for name, each in (("student", one.student_flops), ("teacher", one.teacher_flops),
                        ("the method's own", one.method_flops)):  # fmt: skip
@@ -101,11 +102,11 @@ def _needs(plan: Plan) -> Table:
 
 
 def _disk(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    yield "checkpoint of a finished step", f"{plan.kept_finished} kept", amount(plan.finished_bytes)
-    yield "checkpoint inside a step", f"{plan.kept_checkpoints} kept", amount(plan.inside_bytes)
-    yield "records, manifest, log", "", amount(plan.records_bytes)
-    yield "disk, at most", "", amount(plan.disk)
-    yield "exported model", "", amount(plan.model_bytes)
+    yield "checkpoint of a finished step", f"{plan.kept_finished} kept", size_text(plan.finished_bytes)
+    yield "checkpoint inside a step", f"{plan.kept_checkpoints} kept", size_text(plan.inside_bytes)
+    yield "records, manifest, log", "", size_text(plan.records_bytes)
+    yield "disk, at most", "", size_text(plan.disk)
+    yield "exported model", "", size_text(plan.model_bytes)
 
 
 def _gpus(plan: Plan, gpus: Sequence[Gpu], utilisation: float) -> Table:
@@ -113,10 +114,10 @@ def _gpus(plan: Plan, gpus: Sequence[Gpu], utilisation: float) -> Table:
     table = Table(title=f"Expected at {plan.precision}{each}", title_style="bold")
     for name in ("GPU", "memory", "TFLOPS", "hours"):
         table.add_column(name, justify="left" if name == "GPU" else "right")
-    table.add_column(f"{amount(plan.peak())} at a time")
+    table.add_column(f"{size_text(plan.peak())} at a time")
     for gpu in gpus:
         speed, computed = gpu.peak(plan.precision)
-        hours = duration(total_hours(plan, gpu, utilisation))
+        hours = time_text(3600 * total_hours(plan, gpu, utilisation))
         table.add_row(
             gpu.name, f"{gpu.memory} GiB", f"{speed / 1e12:.0f} {computed}", hours, verdict(plan, gpu)
         )
@@ -125,13 +126,6 @@ def _gpus(plan: Plan, gpus: Sequence[Gpu], utilisation: float) -> Table:
 
 def total_hours(plan: Plan, gpu: Gpu, utilisation: float) -> float:
     return sum(plan.hours(step, gpu, utilisation) for step in plan.steps)
-
-
-def amount(size: float) -> str:
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} B"
 
 
 def count_text(number: int) -> str:
@@ -143,11 +137,3 @@ def flops_text(flops: float) -> str:
         if flops >= unit:
             return f"{flops / unit:.1f} {name}"
     return f"{flops / 1e6:.1f} M" if flops else "-"
-
-
-def duration(hours: float) -> str:
-    if hours < 1 / 60:
-        return "< 1 min"
-    if hours < 1:
-        return f"{hours * 60:.0f} min"
-    return f"{hours:.1f} h" if hours < 100 else f"{hours / 24:.1f} days"

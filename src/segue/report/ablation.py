@@ -13,11 +13,9 @@ from segue.core.metrics import step_scores
 from segue.core.records import RunRecord
 from segue.report.agreement import order_text
 from segue.report.comparison import Stat, stat
-from segue.report.markdown import sheet_markdown
-from segue.report.tables import Sheet, sheet_table
+from segue.report.markdown import generated_page, sheet_markdown
+from segue.report.tables import MEANS, Sheet, sheet_table
 from segue.report.trajectory import strategy_sheet, trajectories
-
-SCORES = ("old", "new", "all")
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Ablation:
             for run in self.runs[row]
             if run.finished
         ]
-        return tuple(stat(100 * getattr(final, name) for final in finals) for name in SCORES)
+        return tuple(stat(100 * score(final) for final in finals) for score in MEANS.values())
 
     @property
     def tested(self) -> str:
@@ -48,7 +46,7 @@ class Ablation:
 
     def paper(self, row: int) -> tuple[Stat, ...]:
         where = self.table.paper_setting(self.setting)
-        return tuple(map(Stat, self.table.rows[row].paper.get(where, (math.nan,) * 3)))
+        return tuple(map(Stat, self.table.rows[row].paper.get(where, (math.nan,) * len(MEANS))))
 
 
 def ablation_table(ablation: Ablation) -> Table:
@@ -68,7 +66,7 @@ def ablation_sheet(ablation: Ablation) -> Sheet:
         for row, runs in zip(ablation.table.rows, ablation.runs, strict=True)
         if len(runs) < count or not all(run.finished for run in runs)
     ]
-    heads = [("ours", name) for name in SCORES] + [("paper", name) for name in SCORES] * has_paper
+    heads = [("ours", name) for name in MEANS] + [("paper", name) for name in MEANS] * has_paper
     rows = []
     for index, row in enumerate(ablation.table.rows):
         rows.append((row.name, ablation.ours(index) + ablation.paper(index) * has_paper))
@@ -120,11 +118,10 @@ def _strategies(ablations: Sequence[Ablation]) -> list[str]:
 def ablation_page(ablations: Sequence[Ablation], command: str) -> str:
     """All tables as one Markdown page."""
     parts = [
-        "# Ablations",
-        f"Made from the records by `{command}`; do not edit. Every row is CAF with the settings that"
-        " `recipes/ablations` names, in the variant `segue` unless it says otherwise. The paper's numbers"
-        " belong to its own data and network: compare the order of rows, not the values.",
+        "Every row is CAF with the settings that `recipes/ablations` names, in the variant `segue` unless it"
+        " says otherwise. The paper's numbers belong to its own data and network: compare the order of rows,"
+        " not the values.",
         *(ablation_markdown(ablation) for ablation in ablations),
         *_strategies(ablations),
     ]
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return generated_page("Ablations", command, parts)

@@ -32,7 +32,7 @@ def write_checkup(path: Path, diagnosis: Diagnosis, costs: Sequence[str]) -> Pat
         diagnosis=diagnosis,
         verdict=verdict(diagnosis),
         charts=[Markup(chart.inline()) for chart in distribution_charts(diagnosis.steps)],
-        sizes={split: size_text(sizes) for split, sizes in diagnosis.sizes.items()},
+        sizes={split: spread_text(sizes) for split, sizes in diagnosis.sizes.items()},
         costs=costs,
         fates=[fate([step]) for step in diagnosis.steps],
     )
@@ -47,7 +47,7 @@ def verdict(diagnosis: Diagnosis) -> str:
     return "Ready to train." if not diagnosis.warnings else f"Ready to train, with {warned}."
 
 
-def size_text(sizes: Sequence[int]) -> str:
+def spread_text(sizes: Sequence[int]) -> str:
     small, middle, large = (f"{sizes[i + 1]} x {sizes[i]}" for i in (0, 2, 4))
     if small == large:
         return f"all {small}"

@@ -36,6 +36,18 @@ class Stat:
     def scaled(self, factor: float) -> Stat:
         return Stat(self.mean * factor, self.std * factor)
 
+    def text(self, decimals: int, sign: str = " ± ") -> str:
+        """The mean and, where there is one, the deviation after the sign."""
+        mean = format_number(self.mean, decimals)
+        return mean if math.isnan(self.std) else f"{mean}{sign}{format_number(self.std, decimals)}"
+
+
+def format_number(value: float, decimals: int) -> str:
+    """A number, or a dash where it is not defined."""
+    if math.isnan(value):
+        return "-"
+    return f"{round(value, decimals) + 0.0:.{decimals}f}"  # + 0.0 turns -0.0 into 0.0
+
 
 def stat(values: Iterable[float]) -> Stat:
     """Statistics of the values that are not NaN."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from segue.core.errors import UserError
 from segue.core.metrics import iou, run_scores, step_scores
-from segue.core.records import RunRecord, atomic_file
+from segue.core.records import RunRecord, write_text
 from segue.report.charts import FORMATS
 from segue.report.comparison import Comparison, Entry, compare
 from segue.report.html import render
@@ -33,9 +33,7 @@ def write_report(runs: Sequence[RunRecord], path: str | Path) -> Path:
     if ending not in WRITERS:
         endings = ", ".join((*WRITERS, *FORMATS))
         raise UserError(f"{path}: a report is written as {endings}; name a file with one of these endings.")
-    text = WRITERS[ending](runs)
-    with atomic_file(path) as file:
-        file.write(text.encode("utf-8", "replace"))  # a file's name may hold what is no text
+    write_text(path, WRITERS[ending](runs))
     return path
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from segue.report.charts import INK, Chart, house_style, look, new_figure, shortened
-from segue.report.comparison import Comparison, Entry, Stat
-from segue.report.tables import MEANS, format_number
+from segue.report.comparison import Comparison, Entry, Stat, format_number
+from segue.report.tables import MEANS
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

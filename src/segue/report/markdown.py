@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from segue.core.records import RunRecord
-from segue.report.comparison import Stat, compare
-from segue.report.tables import Sheet, format_number, metrics_sheet, results_sheet
+from segue.report.comparison import compare
+from segue.report.tables import Sheet, metrics_sheet, results_sheet
 
 
 def markdown_tables(runs: Sequence[RunRecord], costs: bool = True) -> str:
@@ -20,20 +19,16 @@ def markdown_tables(runs: Sequence[RunRecord], costs: bool = True) -> str:
 def sheet_markdown(sheet: Sheet, first: str = "method") -> str:
     """A sheet as a Markdown table."""
     heads = [f"{upper} {lower}".replace("- ", "").strip() for upper, lower in sheet.heads]
-    lines = [
-        f"**{plain_text(sheet.title)}**",
-        "",
-        _row([first, *heads]),
-        _row(["---", *["---:"] * len(heads)]),
-    ]
+    title = f"**{plain_text(sheet.title)}**"
+    lines = [title, "", table_row([first, *heads]), table_row(["---", *["---:"] * len(heads)])]
     for label, cells in sheet.rows:
         pairs = zip(cells, sheet.decimals, strict=True)
-        lines.append(_row([label, *(_cell(cell, decimals) for cell, decimals in pairs)]))
+        lines.append(table_row([label, *(cell.text(decimals) for cell, decimals in pairs)]))
     return "\n".join([*lines, "", " ".join(sheet.caption), ""])
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(plain_text(cell) for cell in cells)} |"
+def table_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(plain_text, cells))} |"
 
 
 def plain_text(name: str) -> str:
@@ -43,6 +38,7 @@ def plain_text(name: str) -> str:
     return " ".join(name.split())
 
 
-def _cell(cell: Stat, decimals: int) -> str:
-    text = format_number(cell.mean, decimals)
-    return text if math.isnan(cell.std) else f"{text} ± {format_number(cell.std, decimals)}"
+def generated_page(title: str, command: str, parts: Iterable[str]) -> str:
+    """A generated page: which command makes it, then its paragraphs and tables."""
+    made = f"Made from the records by `{command}`; do not edit."
+    return "\n\n".join(part.strip() for part in (f"# {title}", made, *parts)) + "\n"

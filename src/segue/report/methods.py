@@ -15,7 +15,7 @@ from segue.core.remarks import PaperNumbers, Remarks
 from segue.report.charts import Chart
 from segue.report.comparison import Comparison, Entry, Stat, compare
 from segue.report.line_charts import steps_chart
-from segue.report.markdown import sheet_markdown
+from segue.report.markdown import generated_page, sheet_markdown
 from segue.report.plane_chart import plane_chart
 from segue.report.settings import settings_table
 from segue.report.tables import EXPLAINED, FINALS, MEANS, OVER_STEPS, Sheet, convention, sheet_table
@@ -164,11 +164,11 @@ def methods_page(tables: Sequence[MethodTable], command: str, page: str) -> str:
     """The tables of all settings as Markdown, for a page of this name."""
     alone = len(tables) == 1
     title = tables[0].setting if alone else tables[0].comparison.dataset
-    parts = [f"# Methods on {title}", f"Made from the records by `{command}`; do not edit."]
+    parts: list[str] = []
     for table in tables:
         parts += [] if alone else [f"## {table.setting}"]
         parts += _section(table, page)
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return generated_page(f"Methods on {title}", command, parts)
 
 
 def _section(table: MethodTable, page: str) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from segue.core.records import atomic_file
-from segue.report.tables import format_number
+from segue.core.records import write_text
+from segue.report.comparison import format_number
 
 
 def render_page(template: str, **values: Any) -> str:
@@ -27,6 +27,5 @@ def render_page(template: str, **values: Any) -> str:
 def write_page(path: str | Path, page: str, root: Path | None = None) -> Path:
     """Write a page whole or not at all, inside the folder `root` if one is given; returns where it lies."""
     path = Path(path)
-    with atomic_file(path, root) as file:
-        file.write(page.encode("utf-8", "replace"))  # a file's name may hold what is no text
+    write_text(path, page, root)
     return path

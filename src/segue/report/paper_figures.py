@@ -20,6 +20,7 @@ from segue.core.records import RunRecord
 from segue.report.charts import COLOURS, Chart, house_style, look, new_figure, shortened
 from segue.report.comparison import Stat
 from segue.report.pictures import shipped_colours
+from segue.report.tables import MEANS
 
 CELL, HEAD = 120, 24
 """points of a picture in a figure, and of the words above and below it"""
@@ -176,7 +177,7 @@ def sensitivity_figure(title: str, panels: Mapping[str, Mapping[float, Sequence[
         axes.minorticks_off()
         axes.set_xlabel("weight")
         axes.set_ylabel("mean IoU, percent")
-        for index, mean_name in enumerate(("old", "new", "all")):
+        for index, mean_name in enumerate(MEANS):
             values = [points[weight][index] for weight in weights]
             means, spread = [value.mean for value in values], [value.std for value in values]
             axes.errorbar(weights, means, spread, label=mean_name, **look(index))

@@ -16,9 +16,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from segue.report.markdown import plain_text
+from segue.report.comparison import format_number
+from segue.report.markdown import table_row
 from segue.report.paper_table import Cell, FilledRow, FilledTable
-from segue.report.tables import format_number
 
 COLUMN_WIDTH, NAME_WIDTH = 10, 14
 """characters of a column and of the rows' names in a terminal, about"""
@@ -92,29 +92,25 @@ def _terminal_columns(
 
 def _terminal_cell(cell: Cell, bold: bool) -> Text:
     text = Text(format_number(cell.paper, 1) + "\n", style="dim")
-    return text.append(_ours(cell, "±"), style="bold not dim" if bold else "not dim")
+    return text.append(cell.ours.text(1, "±"), style="bold not dim" if bold else "not dim")
 
 
 def paper_markdown(table: FilledTable) -> str:
     """One wide table, as in the paper."""
     best = table.best()
     heads = [f"{block} {head}" for block, _, head in table.columns()]
-    lines = [f"**{table.title}**", "", _line(["row", *heads, "status"])]
-    lines.append(_line(["---", *["---:"] * len(heads), "---"]))
+    lines = [f"**{table.title}**", "", table_row(["row", *heads, "status"])]
+    lines.append(table_row(["---", *["---:"] * len(heads), "---"]))
     for row in table.rows:
         if row.row.section:
-            lines.append(_line([f"*{row.row.section}*", *[""] * (len(heads) + 1)]))
+            lines.append(table_row([f"*{row.row.section}*", *[""] * (len(heads) + 1)]))
         cells = []
         for block, position, _ in table.columns():
-            ours = _ours(row.cells[block][position], " ± ")
+            ours = row.cells[block][position].ours.text(1)
             ours = f"**{ours}**" if (row.name, block, position) in best else ours
             cells.append(f"{format_number(row.cells[block][position].paper, 1)} / {ours}")
-        lines.append(_line([row.name, *cells, table.status(row).text]))
+        lines.append(table_row([row.name, *cells, table.status(row).text]))
     return "\n".join([*lines, "", *caption(table), ""])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(plain_text(cell) for cell in cells)} |"
 
 
 def paper_latex(table: FilledTable) -> str:
@@ -194,8 +190,3 @@ def caption(table: FilledTable) -> list[str]:
         else "the values once reached at this scale, not the paper's"
     )
     return [*lines, f"Status: ours against {against}.", *table.notes]
-
-
-def _ours(cell: Cell, sign: str) -> str:
-    text = format_number(cell.ours.mean, 1)
-    return text if math.isnan(cell.ours.std) else f"{text}{sign}{format_number(cell.ours.std, 1)}"

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from segue.core.metrics import RunScores
 from segue.core.records import RunRecord
-from segue.report.comparison import Comparison, Entry, Stat, compare
+from segue.report.comparison import Comparison, Entry, Stat, compare, format_number
 
 MAX_STEPS = 4
 """most steps that a table shows in full; of more it shows the first, the last and the average"""
@@ -118,13 +118,6 @@ def metrics_sheet(comparison: Comparison) -> Sheet:
             *_remarks(comparison),
         ),
     )
-
-
-def format_number(value: float, decimals: int) -> str:
-    """A number, or a dash where it is not defined."""
-    if math.isnan(value):
-        return "-"
-    return f"{round(value, decimals) + 0.0:.{decimals}f}"  # + 0.0 turns -0.0 into 0.0
 
 
 def convention(comparison: Comparison) -> str:

@@ -10,7 +10,7 @@ from segue.core.records import RunRecord, TrajectoryRecord, read_trajectory
 from segue.report.charts import Chart
 from segue.report.comparison import Comparison, Stat, stat
 from segue.report.line_charts import Line, axis_limit, line_chart
-from segue.report.tables import Sheet
+from segue.report.tables import MEANS, Sheet
 
 TITLES = {"old": "classes of step 0", "new": "later classes"}
 
@@ -51,7 +51,7 @@ def _trajectory(label: str, step: int, records: Sequence[TrajectoryRecord]) -> T
         }
         scores[name] = {
             mean: tuple(stat(100 * getattr(each, mean) for each in found[epoch]) for epoch in epochs)
-            for mean in ("old", "new", "all")
+            for mean in MEANS
         }
     return Trajectory(label, step, epochs, scores)
 
@@ -81,7 +81,7 @@ def strategy_sheet(found: Sequence[Trajectory], where: str) -> Sheet:
         for name, scores in each.scores.items():
             for at in (0, -1):
                 label = f"step {each.step}, {name}, epoch {each.epochs[at]}"
-                rows.append((label, tuple(scores[mean][at] for mean in ("old", "new", "all"))))
+                rows.append((label, tuple(scores[mean][at] for mean in MEANS)))
     return Sheet(
         title="Figure 5, the old model at test time",
         heads=(("", "old"), ("", "new"), ("", "all")),

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from segue.core.records import RunRecord
 from segue.report.comparison import Comparison, Entry, Stat, compare
-from segue.report.markdown import sheet_markdown
+from segue.report.markdown import generated_page, sheet_markdown
 from segue.report.tables import MEANS, Sheet, convention, sheet_table
 
 FIRST = "method and value"
@@ -122,8 +122,6 @@ def tuning_page(table: TuningTable, command: str) -> str:
     """The table as a Markdown page: how it was made, the scores, the chosen values."""
     budget = len(next(iter(table.trials.values())).runs)
     parts = [
-        f"# Tuning on {table.setting}",
-        f"Made from the records by `{command}`; do not edit.",
         f"Each method listed has the same number of values, {budget}, of one setting, one run each, seed 0."
         " What else was fixed beforehand is the recipe's, the command's and the methods' defaults. The runs"
         " are scored on training images that were held out:"
@@ -133,4 +131,4 @@ def tuning_page(table: TuningTable, command: str) -> str:
         "What is chosen, as the section `methods` of a recipe has it:",
         f"```yaml\n{choice_yaml(table.choice)}```",
     ]
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return generated_page(f"Tuning on {table.setting}", command, parts)

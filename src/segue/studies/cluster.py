@@ -20,6 +20,7 @@ import torch
 
 import segue
 from segue.core.errors import UserError
+from segue.core.extras import needed
 from segue.core.progress import Display
 from segue.engine.start import has_first_step
 from segue.studies.carry_out import carry_out
@@ -69,11 +70,8 @@ def _connected(address: str) -> Iterator[tuple[Any, str]]:
     """Ray, connected to a cluster that is there, and the address of its dashboard."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError as error:
-        raise UserError("--cluster needs Ray: pip install 'segue[cluster]'.") from error
+    ray = needed("ray", "cluster", "--cluster")
+    needed("ray.exceptions", "cluster", "--cluster")
     _check_address(address)
     here = Path.cwd()
     # Ray's workers look for modules in the folder that is current now: none are taken from the user's

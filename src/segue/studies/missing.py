@@ -10,7 +10,7 @@ import torch
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.progress import Display
-from segue.core.records import RunRecord, read_run, read_yaml
+from segue.core.records import RunRecord, is_run, read_run, read_yaml
 from segue.engine.build import build_method
 from segue.engine.checkpoint import CheckpointStore
 from segue.engine.folder import check_folder, check_images, identity
@@ -76,7 +76,7 @@ def _check_images(done: Mapping[Path, RunConfig], manifest_of: Manifests, read_a
 
 
 def started_runs(places: Iterable[Path]) -> tuple[RunRecord, ...]:
-    return tuple(read_run(place) for place in places if (place / "recipe.yaml").is_file())
+    return tuple(read_run(place) for place in places if is_run(place))
 
 
 def is_done(folder: Path, recipe: RunConfig) -> bool:
@@ -87,4 +87,4 @@ def is_done(folder: Path, recipe: RunConfig) -> bool:
             CheckpointStore(folder, identity(recipe)).resume_point(lambda _: None)
     except UserError as error:
         raise UserError(f"{error}\nFor many runs at once: name another folder with --out.") from error
-    return (folder / "recipe.yaml").is_file() and read_run(folder).finished
+    return is_run(folder) and read_run(folder).finished

@@ -13,7 +13,7 @@ import yaml
 
 from segue.core.errors import UserError
 from segue.core.progress import Display
-from segue.core.records import atomic_file
+from segue.core.records import write_text
 from segue.engine.recipe import find_recipe
 
 
@@ -73,6 +73,5 @@ def check_page(page: Path | None) -> None:
 
 
 def write_page(page: Path, text: str, display: Display) -> None:
-    with atomic_file(page) as file:
-        file.write(text.encode(errors="backslashreplace"))  # the name of a folder may be no text
+    write_text(page, text)
     display.say(f"Page: {page}")

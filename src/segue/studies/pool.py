@@ -20,8 +20,8 @@ from segue.core.errors import UserError
 from segue.core.launch import safe_path
 from segue.core.progress import Display
 from segue.core.records import RunRecord, read_run
+from segue.engine.device import pick_device
 from segue.engine.run import run
-from segue.engine.runtime import pick_device
 from segue.studies.carry_out import carry_out
 from segue.studies.jobs import Job, Report, ReportingDisplay, Workers, work_off
 

@@ -8,14 +8,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 from segue.core import plugins
+from segue.core.amounts import time_text
 from segue.core.config import RunConfig
 from segue.core.costs import read_costs
-from segue.core.scenario import canonical_split
-from segue.plan.gpus import find_gpu
+from segue.core.scenario import Scenario, canonical_split
+from segue.engine.build import build_scenario
+from segue.plan.gpus import UTILISATION, find_gpu
 from segue.studies.scale import Scale
 
-GPU, UTILISATION = "a100", 0.3
-"""the GPU that hours are given for, and the share of its peak that is reached: those of `segue plan`"""
+GPU = "a100"
+"""the GPU that hours are given for"""
 
 
 def price(missing: Mapping[Path, RunConfig], scale: Scale) -> str:
@@ -23,11 +25,10 @@ def price(missing: Mapping[Path, RunConfig], scale: Scale) -> str:
     if not missing:
         return "-"
     if scale.flops is None:
-        hours = len(missing) * scale.minutes / 60
-        return f"{_hours(hours)} of a core"
+        return f"{time_text(60 * len(missing) * scale.minutes)} of a core"
     speed, _ = find_gpu(GPU).peak("fp32")
     flops = sum(image_passes(missing).values()) * scale.flops
-    return f"{_hours(flops / (UTILISATION * speed) / 3600)} of an {GPU.upper()}"
+    return f"{time_text(flops / (UTILISATION * speed))} of an {GPU.upper()}"
 
 
 def image_passes(missing: Mapping[Path, RunConfig]) -> dict[Path, float]:
@@ -39,9 +40,16 @@ def image_passes(missing: Mapping[Path, RunConfig]) -> dict[Path, float]:
         first = _first_step(place, recipe)
         passes[place] = 0.0 if first in shared else images[0] * recipe.train.epochs_of(0)
         shared.add(first)
-        later = (count * recipe.train.epochs_of(step) for step, count in enumerate(images) if step)
-        passes[place] += ratio * sum(later)
+        passes[place] += ratio * sum(
+            count * recipe.train.epochs_of(step.index)
+            for step, count in zip(_steps(recipe), images, strict=True)
+            if not step.first and plugins.find("method", recipe.method.name).trains(step)
+        )
     return passes
+
+
+def _steps(recipe: RunConfig) -> Scenario:
+    return build_scenario(recipe, plugins.find("dataset", recipe.scenario.dataset))[0]
 
 
 def _images(recipe: RunConfig) -> tuple[int, ...]:
@@ -59,7 +67,3 @@ def _first_step(place: Path, recipe: RunConfig) -> str:
     recipe_of = json.dumps([asdict(recipe.optim), asdict(recipe.train)], default=str)
     offline = plugins.declared(recipe.method.name).offline
     return f"{place.parent} {recipe_of} {start} {place if offline else ''}"
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:.0f} h" if hours >= 10 else f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"

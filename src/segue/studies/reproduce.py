@@ -12,7 +12,8 @@ from rich.console import Console
 
 from segue.core.errors import UserError
 from segue.core.progress import Display
-from segue.core.records import atomic_file, read_run
+from segue.core.records import read_run, write_text
+from segue.report.markdown import generated_page
 from segue.report.paper_formats import paper_csv, paper_latex, paper_markdown, paper_terminal
 from segue.report.paper_table import FilledTable
 from segue.studies.figures import draw, missing_text, serves, write_charts
@@ -161,19 +162,17 @@ def paper_page(tables: Sequence[FilledTable], request: Request, from_records: bo
     options = {"scale": request.scale.name, "seeds": request.seeds}
     command = command_line("reproduce", list(request.items), options, ())
     command += " --from-records" if from_records else ""
-    parts = [f"# {tables[0].item.title}" if len(tables) == 1 else "# The paper's tables"]
-    parts.append(f"Made from the records by `{command}`; do not edit.")
+    parts: list[str] = []
     for table in tables:
         parts.append(paper_markdown(table))
         if told := table.item.text.get(table.scale):
             parts.append(told)
         parts += table.agreement()
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return generated_page(tables[0].item.title if len(tables) == 1 else "The paper's tables", command, parts)
 
 
 def _write(path: Path, text: str, display: Display) -> None:
-    with atomic_file(path) as file:
-        file.write(text.encode())
+    write_text(path, text)
     display.say(f"Written: {path}")
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from segue.core.errors import UserError
 from segue.core.progress import Display
-from segue.core.records import atomic_file
+from segue.core.records import atomic_file, write_text
 from segue.core.verdict import Limits
 from segue.data.datasets.base import Sample
 from segue.data.datasets.scenes import MAX_CLASSES, Config, Scenes, class_name
@@ -132,8 +132,7 @@ def _write_picture(root: Path, kind: str, key: str, pixels: np.ndarray) -> Path:
 
 
 def _write_lines(root: Path, name: str, lines: Iterable[str]) -> None:
-    with atomic_file(root / name, root) as file:
-        file.write("".join(f"{line}\n" for line in lines).encode())
+    write_text(root / name, "".join(f"{line}\n" for line in lines), root)
 
 
 def _delete(files: Sequence[Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ def write_job(path: Path, words: Sequence[str]) -> None:
         raise UserError(f"{path} exists, perhaps with changes of yours: name another file with --submit.")
     text = job_text(words, Path.cwd(), Path(sys.executable).parent)
     with atomic_file(path) as file:
-        file.write(text.encode())
+        file.write(os.fsencode(text))  # names of folders as they are, which may be no text
 
 
 def job_text(words: Sequence[str], here: Path, programs: Path) -> str:

@@ -18,7 +18,7 @@ from segue.core.declaration import Start
 from segue.core.overrides import merge
 from segue.core.scenario import Scenario, Step, make_scenario
 from segue.data.batches import Batch
-from segue.engine.runtime import seed_all
+from segue.engine.seeds import seed_all
 from segue.engine.train import Session, update
 from segue.methods.base import Method, StepContext
 from segue.models.segmenter import Segmenter

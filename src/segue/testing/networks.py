@@ -17,7 +17,7 @@ from segue.core import plugins
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.engine.learned import Learned, begin_with
-from segue.engine.runtime import seed_all
+from segue.engine.seeds import seed_all
 from segue.engine.train import Session, update
 from segue.methods.base import Method, StepContext
 from segue.models.adopted.network import AdoptedNetwork

@@ -184,7 +184,7 @@ def test_boxes_alone_and_thin_polygons_are_left_out_and_told(tmp_path: Path) -> 
 def test_pycocotools_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make_coco(tmp_path / "source")
     monkeypatch.setitem(sys.modules, "pycocotools", None)
-    assert 'pip install "segue[coco]"' in refusal(read_source, root)
+    assert "pip install 'segue[coco]'" in refusal(read_source, root)
 
 
 def change(path: str, value):

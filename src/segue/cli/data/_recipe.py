@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from segue.core.errors import UserError
+from segue.cli.options import recipe_of_run
 
 if TYPE_CHECKING:
     from segue.core.config import RunConfig
@@ -23,18 +23,16 @@ def data_recipe(
 ) -> RunConfig:
     """The recipe of a run on this data. `source` is a recipe file or a run folder.
 
-    Unless that says otherwise the method is fine-tuning, and all classes come at once.
+    Unless that says otherwise the method is caf, as in the command to train it, and all classes come at once.
     """
     from segue.core.records import read_yaml
-    from segue.engine.recipe import resolve, stored_recipe
+    from segue.engine.recipe import resolve
 
     if source is not None and source.is_dir():
-        if on or split or mode:
-            raise UserError("--on, --split and --mode do not go with a run folder: its recipe says them.")
-        return stored_recipe(source, words)
+        return recipe_of_run(source, on, split, mode, words)
     stored = read_yaml(source) if source is not None else {}
     scenario, method = (stored.get(name) or {} for name in ("scenario", "method"))
     said = any(word.startswith(("scenario.split=", "scenario.manifest=")) for word in words)
     said = said or bool(split or scenario.get("split") or scenario.get("manifest"))
-    name = None if method.get("name") else "finetune"
+    name = None if method.get("name") else "caf"
     return resolve(name, on, split if said else "offline", mode, words, source, device, say)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from segue.core.errors import UserError
+from segue.core.extras import needed
 from segue.data.annotations.base import (
     BACKGROUND,
     Box,
@@ -85,14 +85,8 @@ def _fill_rings(rings: Rings, width: int, height: int, drawing: Drawing) -> Runs
     return Runs(height, width, decode_counts(merged["counts"], str(drawing.file)))
 
 
-def load_pycocotools() -> ModuleType:
-    try:
-        from pycocotools import mask
-    except ImportError as error:
-        raise UserError(
-            'COCO polygons need the package pycocotools: pip install "segue[coco]" brings it.'
-        ) from error
-    return mask
+def load_pycocotools() -> Any:
+    return needed("pycocotools.mask", "coco", "A COCO polygon")
 
 
 def _paint(canvas: np.ndarray, region: Region, value: int, drawing: Drawing) -> bool:

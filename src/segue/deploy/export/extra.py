@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from typing import Any
 
-from segue.core.errors import UserError
+from segue.core.extras import needed
 
 
 def onnx_package(name: str) -> Any:
     """A module of the extra, or the command that installs it."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UserError(
-            f"ONNX files need the package {name.split('.')[0]}: pip install 'segue[onnx]'."
-        ) from error
+    return needed(name, "onnx", "An ONNX file")
 
 
 def reason_of(error: Exception) -> str:

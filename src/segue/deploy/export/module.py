@@ -22,6 +22,8 @@ NEVER = -1e4
 InputKind = Literal["uint8", "float32"]
 EXAMPLE = (2, 3, 193, 257)
 """shape of the image that the graph is traced with: a batch and sides that no stride divides"""
+SIDE = 256
+"""side of the image that the stride is found with"""
 
 
 class ImageToLogits(nn.Module):
@@ -77,10 +79,10 @@ def at_size(map_BKhw: Tensor, size: Sequence[int], resize: str) -> Tensor:
     return F.interpolate(map_BKhw, size=size, mode="bilinear", align_corners=resize == ALIGNED)
 
 
-def stride_of(network: nn.Module, size: int = 256) -> int:
+def stride_of(network: nn.Module) -> int:
     """Pixels of the image by pixels of the map, along one side."""
     with torch.inference_mode():
-        return size // logits_of(network, torch.zeros(1, 3, size, size, dtype=torch.uint8)).shape[-1]
+        return SIDE // logits_of(network, torch.zeros(1, 3, SIDE, SIDE, dtype=torch.uint8)).shape[-1]
 
 
 def example(kind: InputKind) -> Tensor:

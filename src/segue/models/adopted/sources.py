@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from segue.core.errors import UserError, suggest
+from segue.core.extras import needed
 from segue.core.ordinary import user_path
 
 
@@ -73,7 +74,7 @@ def torchvision_module(source: Mapping[str, Any]) -> nn.Module:
 
 def smp_module(source: Mapping[str, Any]) -> nn.Module:
     """{"kind": "smp", "name": "Unet", "config": what the constructor takes}"""
-    smp = _library("segmentation_models_pytorch", "smp")
+    smp = needed("segmentation_models_pytorch", "smp", "The network")
     config = {**source["config"], "encoder_weights": None}
     kinds = {kind.__name__: kind for kind in smp.MODEL_ARCHITECTURES_MAPPING.values()}
     name, encoder = str(source["name"]), str(config.get("encoder_name", ""))
@@ -87,12 +88,12 @@ def smp_module(source: Mapping[str, Any]) -> nn.Module:
 def hf_module(source: Mapping[str, Any]) -> nn.Module:
     """{"kind": "hf", "config": config.json}"""
     described = hf_config(source)
-    return _library("transformers", "hf").AutoModelForSemanticSegmentation.from_config(described)
+    return needed("transformers", "hf", "The network").AutoModelForSemanticSegmentation.from_config(described)
 
 
 def hf_config(source: Mapping[str, Any]) -> Any:
     """The config, if it fetches nothing."""
-    transformers = _library("transformers", "hf")
+    transformers = needed("transformers", "hf", "The network")
     config = {key: value for key, value in source["config"].items() if key != "auto_map"}
     if config.get("backbone") is not None or config.get("use_pretrained_backbone"):
         raise UserError(
@@ -101,13 +102,6 @@ def hf_config(source: Mapping[str, Any]) -> Any:
         )
     kind = str(config.pop("model_type", ""))
     return transformers.AutoConfig.for_model(kind, **config)
-
-
-def _library(name: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UserError(f"The network needs {name}: pip install 'segue[{extra}]'.") from error
 
 
 BUILDERS = {"torchvision": torchvision_module, "smp": smp_module, "hf": hf_module}

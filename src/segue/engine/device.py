@@ -1,18 +1,13 @@
-"""Device, random numbers, precision, memory: everything that is not the experiment itself."""
+"""The device that a run computes on: which one, at which precision, and how much of its memory is used."""
 
 from __future__ import annotations
 
-import platform
-import random
 import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
-from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import torch
 
-import segue
 from segue.core.errors import UserError
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -31,41 +26,6 @@ def pick_device(name: str = "auto") -> torch.device:
         reason = str(error).splitlines()[0].partition(". ")[0]  # some list all devices there are
         raise UserError(f"The device '{name}' cannot be used here: {reason}") from error
     return device
-
-
-def derive_seed(*numbers: int) -> int:
-    """A seed that differs for every combination of numbers."""
-    words = (len(numbers), *numbers)  # a SeedSequence does not tell (42,) from (42, 0)
-    return int(np.random.SeedSequence(words).generate_state(1, dtype=np.uint64)[0] >> 1)
-
-
-def seed_all(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.deterministic = True
-
-
-def seed_iteration(device: torch.device, seed: int) -> None:
-    """Seed the generators that layers draw from, such as dropout; quicker than `seed_all`."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
-
-
-def device_random_state(device: torch.device) -> list[torch.Tensor]:
-    """The state of an accelerator's own generator; nothing on the CPU."""
-    if device.type == "cuda":
-        return [torch.cuda.get_rng_state(device)]
-    return [torch.mps.get_rng_state()] if device.type == "mps" else []
-
-
-def restore_device_random_state(device: torch.device, state: list[torch.Tensor]) -> None:
-    if device.type == "cuda" and state:
-        torch.cuda.set_rng_state(state[0], device)
-    elif device.type == "mps" and state:
-        torch.mps.set_rng_state(state[0])
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
@@ -102,16 +62,3 @@ def peak_memory(device: torch.device) -> int:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def versions(device: torch.device, processes: int = 1) -> dict[str, str]:
-    return {
-        "segue": segue.__version__,
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "torchvision", "timm", "numpy")},
-        "device": torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else f"{device.type} {platform.machine()}",
-        "threads": str(torch.get_num_threads()),
-        **({"processes": str(processes)} if processes > 1 else {}),
-    }
