@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import tempfile
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -17,7 +18,7 @@ from campaign import faults, parsers, requests
 from campaign.inputs import ATTACKS, Attack
 from campaign.page import FORMAT, reliability_page
 from campaign.tally import Tally
-from segue.core.records import atomic_file, write_json
+from segue.core.records import write_json, write_text
 from segue.engine.record import versions
 
 ALL: dict[str, tuple[Attack, int]] = {
@@ -52,6 +53,13 @@ def campaign(names: list[str], share: float, seed: int) -> list[Tally]:
     return found
 
 
+def _beside_stored(found: list[Tally], path: Path | None) -> list[dict[str, Any]]:
+    """What was found, and of classes that were not asked for what is stored."""
+    stored = json.loads(path.read_text())["classes"] if path is not None and path.is_file() else []
+    classes = {tally["name"]: tally for tally in stored} | {tally.name: asdict(tally) for tally in found}
+    return [classes[name] for name in ALL if name in classes]
+
+
 def main(
     share: Annotated[float, typer.Option(help="Share of the tries of a whole campaign.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of all that is chosen.")] = 0,
@@ -60,18 +68,16 @@ def main(
     page: Annotated[Path | None, typer.Option(help="File for the page.")] = None,
 ) -> None:
     found = campaign(only.split(",") if only else list(ALL), share, seed)
-    device = torch.device("cpu")
     document = {
         "format": FORMAT,
         "seed": seed,
-        "versions": versions(device),
-        "classes": [asdict(t) for t in found],
+        "versions": versions(torch.device("cpu")),
+        "classes": _beside_stored(found, save),
     }
     if save is not None:
         write_json(save, document)
     if page is not None:
-        with atomic_file(page) as file:
-            file.write(reliability_page(document).encode())
+        write_text(page, reliability_page(document))
     failures = sum(sum(tally.failures.values()) for tally in found)
     print(f"{sum(tally.tries for tally in found):,} tries, {failures} failures")
     raise typer.Exit(1 if failures else 0)

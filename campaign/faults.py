@@ -175,7 +175,7 @@ def attack(tally: Tally, tries: int, seed: int, place: Path) -> None:
             run(config, folder, display=quiet)
 
         tally.tries += 1
-        began, about = time.monotonic(), f"{kind} at call {call}"
+        about = f"{kind} at call {call}"
         code = in_child(failing)
         tally.refused += code == 2
         if code in (1, -1):
@@ -192,4 +192,3 @@ def attack(tally: Tally, tries: int, seed: int, place: Path) -> None:
             tally.fail("lost", f"resume refused after {about}")
         elif code == 0 and outcome(folder) != expected:
             tally.fail("lost", f"another result after {about}")
-        tally.seconds += time.monotonic() - began
