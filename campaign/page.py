@@ -13,7 +13,10 @@ PROMISES = {
     "splits": ("splits and orders of any shape", "a sentence or a scenario"),
     "records": ("step records with wrong values, types or bytes", "a sentence or a table"),
     "manifests": ("manifests with wrong values that match their own hash", "a sentence or a recipe"),
-    "checkpoints": ("checkpoints with flipped bits, or with a right digest and a wrong tree", "never loaded"),
+    "checkpoints": (
+        "checkpoints with flipped bits, or with a right digest and a wrong tree",
+        "loaded only if every value has its type",
+    ),
     "model folders": ("model folders with flipped bits or edited JSON", "never loaded"),
     "weights": ("`.pth` files with flipped bits", "a sentence, or weights; no code is run"),
     "failing disk": (
