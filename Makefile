@@ -95,6 +95,8 @@ results: $(STAMP)
 	@$(BIN)/segue ablate table3 voc256.yaml --on voc --split 15-1 --mode overlapped --seeds 3 \
 		--out results/voc256/ablations --page docs/results/voc256-15-1-ablations.md \
 		scenario.hold_out=0.2 method.params.layer_since=1 $(VOC256)
+	@$(BIN)/segue report results/voc256/compare/*/*-s? --out results/voc256.csv --summary --quiet
+	@$(BIN)/segue report results/compare/*/*-s? --out results/scenes.csv --summary --quiet
 	@for item in 1 2 3 4 5 6 7; do $(BIN)/segue reproduce table$$item --scale voc256 --from-records \
 		--page docs/results/table$$item.md --quiet > /dev/null || exit 1; done
 

@@ -133,9 +133,10 @@ def _bench_plan(asked: Asked) -> None:
 
 def _bench_export(asked: Asked) -> None:
     from benchmarks.export import bench_export
+    from benchmarks.families import NETWORKS
 
     names = [name.strip() for name in (asked.methods or "all").split(",")]
-    bench_export(names, _networks(asked.case), asked.rounds, asked.save)
+    bench_export(names, _networks(asked.case), list(NETWORKS), asked.rounds, asked.save)
 
 
 def _bench_serve(asked: Asked) -> None:

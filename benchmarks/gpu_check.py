@@ -47,7 +47,7 @@ def parity(device: torch.device, methods: list[str]) -> Outcome:
 
 
 def _losses(name: str, device: torch.device) -> dict[str, float]:
-    bench = Bench(plugins.find("method", name), {}, device)
+    bench = Bench(plugins.find("method", name), {}, device=device)
     method = bench.method()
     steps = bench.scenario.steps[:2]
     for step in steps:
@@ -66,7 +66,7 @@ def precisions(device: torch.device, methods: list[str]) -> Outcome:
     bad = []
     for name in methods:
         for precision in PRECISIONS if device.type != "cpu" else PRECISIONS[:2]:
-            bench = Bench(plugins.find("method", name), {}, device)
+            bench = Bench(plugins.find("method", name), {}, device=device)
             method, step = bench.method(), bench.scenario[0]
             session = bench.begin(method, step)
             session.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
@@ -84,7 +84,7 @@ def resumes(device: torch.device, methods: list[str]) -> Outcome:
     differ = {}
     for name in methods:
         try:
-            check_resume(Bench(plugins.find("method", name), {}, device))
+            check_resume(Bench(plugins.find("method", name), {}, device=device))
         except AssertionError as error:
             differ[name] = str(error)
     return {"ok": not differ, "differ": differ}

@@ -28,6 +28,7 @@ from segue.core.metrics import RunScores, run_scores
 from segue.core.overrides import differences
 from segue.core.records import read_run, read_yaml
 from segue.engine.recipe import complete, find_recipe, resolve
+from segue.report.study import study_csv
 
 pytestmark = pytest.mark.results
 
@@ -108,3 +109,10 @@ def test_stored_figures_reach_what_was_aimed_at() -> None:
     for row in records["step"]["rows"]:
         assert row["caf_by_floor"] <= {21: 1.4, 151: 1.6}[row["channels"]]
     assert all(0.8 <= case["ratio"] <= 1.2 for case in records["plan"]["cases"].values())
+
+
+@pytest.mark.parametrize(("file", "runs"), [("voc256.csv", "voc256/compare"), ("scenes.csv", "compare")])
+def test_tables_to_load_are_made_of_the_records(file: str, runs: str) -> None:
+    folder = Path(__file__).parents[1] / "results"
+    stored = sorted((folder / runs).glob("*/*-s?"))
+    assert (folder / file).read_text() == study_csv([read_run(place) for place in stored])

@@ -14,6 +14,7 @@ from serving import bright, encoded, models, photo, serving
 
 from benchmarks import serve as bench
 from benchmarks.http_clients import load
+from benchmarks.page import SECTIONS
 from benchmarks.plain_server import plain_app
 from segue.deploy.serve.app import create_app
 from segue.deploy.serve.limits import Limits
@@ -49,14 +50,19 @@ def test_figures_of_all_servers_are_stored(monkeypatch, tmp_path: Path):
     @contextmanager
     def here(*_: object):
         with serving(models(bright())) as address:
-            yield [(address, type("This", (), {"pid": "self"}))] * 3
+            yield [(address, type("This", (), {"pid": "self"}))] * len(bench.SERVERS)
 
     monkeypatch.setattr(bench, "running", here)
     text = Console(file=io.StringIO(), width=120)
-    rows = bench.bench_serve(0.2, clients=2, turns=2, save=tmp_path / "b.json", side=16, console=text)
+    rows = bench.bench_serve(1.2, clients=2, turns=2, save=tmp_path / "b.json", side=16, console=text)
     stored = json.loads((tmp_path / "b.json").read_text())
     assert [row["what"] for row in stored["rows"]] == list(bench.SERVERS)
-    assert stored["ratio"] == rows[0].per_second / max(row.per_second for row in rows[1:])
+    speeds = [row.per_second for row in rows]
+    assert stored["ratio"] == speeds[0] / max(speeds[1:3])
+    assert stored["ratio_folded"] == speeds[0] / max(speeds[3:])
+    assert rows[0].seconds > 1.5 * max(row.seconds for row in rows[1:])
+    page = "\n".join(SECTIONS["serve"](stored))
+    assert f"the network, is **{stored['ratio_folded']:.2f}x**" in page and page.count("folded, ") == 2
     for row in rows:
         assert row.requests and not row.errors and 0 < row.p50 <= row.p99 and len(row.memory) == 3
     assert "2 clients" in text.file.getvalue()

@@ -60,6 +60,9 @@ def test_a_torchvision_network_grows_and_comes_back(segue, weights, images, tmp_
         assert theirs(normalised(pictures()))["out"].isfinite().all()
     code, text, _ = segue("export", out, tmp_path / "again", "--native")
     assert code == 0
+    told = text.splitlines()[-1].removeprefix("Next, in Python: ")
+    assert told.startswith("import") and str(tmp_path / "again") in told
+    exec(compile(told, "next", "exec"))  # what it says can be typed
     ours, again = (
         load_file(folder / "weights.safetensors") for folder in (out / "native", tmp_path / "again")
     )
@@ -176,3 +179,57 @@ def test_what_stands_beside_native_files_is_not_deleted(tmp_path: Path) -> None:
         _remove(tmp_path / "linked")
     _remove(native)
     assert not native.exists() and (other / "config.json").exists()
+
+
+def test_parts_and_background_as_options(segue, code_file, images, tmp_path):
+    source, out = f"{code_file}:build", tmp_path / "grown"
+    words = (NAMES, *NUMBERS, *SHORT, "--epochs", "1", "--method", "mib")
+    named = ("--classifier", "out", "--encoder", "third", "--background", "cow")
+    code, text, err = segue("extend", source, images, "--out", out, *words, *named)
+    assert code in (0, 1), text + err
+    assert "z           output of third" in err and "background  cow" in err
+
+
+def test_an_onnx_file_teaches_a_student(segue, tmp_path):
+    from outer_files import MEAN, STD, write_birds, write_onnx
+
+    data, model = write_birds(tmp_path / "birds"), write_onnx(tmp_path / "m.onnx")
+    numbers = [f"adopt.{key}={','.join(map(str, values))}" for key, values in (("mean", MEAN), ("std", STD))]
+    words = ("adopt.classes=background,cat,dog", *numbers, *SHORT[:-1], "--epochs", "1")
+    code, text, err = segue("extend", model, data, "--out", tmp_path / "no", *words)
+    assert code == 2 and "--student mobilenetv2_100" in err
+    code, text, err = segue("extend", model, data, "--out", tmp_path / "grown", "--student", "tiny", *words)
+    assert code in (0, 1), text + err
+    assert "its logits alone" in err and "Verdict" in text
+    assert (tmp_path / "grown-run" / "verdict.json").is_file() and not (
+        tmp_path / "grown" / "native"
+    ).exists()
+    student = ("--student", "resnet18")
+    code, _, err = segue("extend", model, data, "--out", tmp_path / "other", *student, *words)
+    assert code == 2 and "Where do the weights of resnet18 come from" in err
+    student = ("--student", "tiny", "--method", "caf")
+    code, _, err = segue("extend", model, data, "--out", tmp_path / "other", *student, *words)
+    assert code == 2 and "outputs alone are known" in err.replace("\n", " ")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_network_of_another_library_in_a_run(segue, tmp_path):
+    from foreign_folders import tiny_folder
+    from short_runs import SHORT as TINY
+
+    name = tiny_folder(tmp_path / "net", "smp")
+    three = ("mib", "--on", "scenes", "--split", "2-1", *TINY, f"model.network={name}")
+    code, _, err = segue("train", *three, "--out", tmp_path / "run")
+    assert code == 2 and "model.pretrained=false" in err
+    code, text, err = segue("train", *three, "model.pretrained=false", "--out", tmp_path / "run")
+    assert code == 0, err
+    for verb in (
+        ("show", *three),
+        ("eval", tmp_path / "run"),
+        ("plan", tmp_path / "run"),
+        ("list", "backbones"),
+    ):
+        code, text, err = segue(*verb)
+        assert code == 0 and ("smp:Unet" in text or verb[0] == "eval"), text + err
+    code, text, err = segue("export", tmp_path / "run", tmp_path / "native", "--native")
+    assert code == 0 and (tmp_path / "native" / "model.safetensors").is_file(), err

@@ -37,10 +37,12 @@ def test_every_method_has_a_line_that_fits():
         assert about.title in " ".join(cells), "a title is not broken into lines"
         assert any(f"{about.paper} {about.year}" in line for line in lines), "nor is a paper"
         assert cells[-2:] == [f"{costs[name].time:.2f}", f"{costs[name].memory:.2f}"]
+        if about.of_class.bytes():
+            assert any(f"{about.of_class.bytes():,} B a class" in line for line in lines)
 
 
 def test_caption_says_where_the_figures_are_from():
-    caption = "\n".join(shown()[-3:])
+    caption = "\n".join(shown()[-len(listing.COSTS_CAPTION.splitlines()) :])
     assert caption == listing.COSTS_CAPTION
     for word in ("relative to fine-tuning", "benchmarks methods", "scenes", "without background"):
         assert word in caption

@@ -61,7 +61,7 @@ def test_skipped_files_are_named_and_the_exit_code_says_so(segue, model, tmp_pat
     assert code == 1 and len(document["images"]) == len(document["skipped"]) == 1
 
 
-@pytest.mark.parametrize("target", ["coco", "labelme", "voc"])
+@pytest.mark.parametrize("target", ["coco", "labelme", "labelstudio", "voc"])
 def test_annotations_come_back_by_the_next_command(segue, model, tmp_path, target):
     save_photos(tmp_path / "photos", 4)
     words = ("predict", model, tmp_path / "photos", "--out", tmp_path / "out", "--to", target, "--flips")

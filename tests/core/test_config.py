@@ -21,6 +21,7 @@ FULL = {
         "order": [3, "cat", "dog"],
         "learned": 1,
         "learned_by": "abc",
+        "teacher": "model.onnx",
         "keep": "old",
         "keep_share": 0.25,
         "keep_digest": "def",

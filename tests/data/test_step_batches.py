@@ -338,3 +338,14 @@ def test_workers_end_when_a_picture_is_bad() -> None:
     with pytest.raises(UserError, match="spoilt") as held:
         list(Batches(data, FixedOrder(7, 2), CPU, workers=1))
     assert held.value is not None and not multiprocessing.active_children()
+
+
+def test_images_of_earlier_steps_are_marked_in_each_micro_batch() -> None:
+    order = MixedOrder(5, 2, 4, 0.5, epochs=2, seed=(0,))
+    for batch, pairs in zip(Batches(scenes(7), order, CPU), order.batches(), strict=True):
+        earlier = [position >= 5 for position, _ in pairs]
+        assert batch.earlier is not None and batch.earlier.tolist() == earlier
+        parts = [part.earlier for part in batch.split(2)]
+        assert torch.cat(parts).tolist() == earlier
+    alone = Batches(scenes(7), ShuffledOrder(7, 4, 1, (0,)), CPU)
+    assert all(batch.earlier is None for batch in alone)

@@ -156,6 +156,25 @@ def test_torchvision_loads_what_was_grown(tmp_path: Path) -> None:
     assert again.classes == model.classes and np.array_equal(ids(again), ids(model))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("builder", ["deeplabv3_mobilenet_v3_large", "fcn_resnet50"])
+def test_torchvision_loads_what_its_other_builders_made(tmp_path: Path, builder: str) -> None:
+    from torchvision.models import get_model
+
+    settings = {"weights": None, "weights_backbone": None}
+    torch.manual_seed(0)
+    module = get_model(builder, num_classes=4, aux_loss=True, **settings).eval()
+    model = segue.adopt(module, CLASSES, MEAN, STD)
+    model.network.grow(Step(1, (4, 5), (1, 2, 3)), balanced=False)
+    model = segue.Model(model.network, (*CLASSES, "bird", "bus"))
+    model.save_native(tmp_path / "own")
+    theirs = get_model(builder, num_classes=6, aux_loss=False, **settings).eval()
+    stored = load_file(tmp_path / "own" / "weights.safetensors")
+    theirs.load_state_dict(stored)
+    assert torch.equal(stored["classifier.4.weight"][:4], module.state_dict()["classifier.4.weight"])
+    assert list(json.loads((tmp_path / "own" / "classes.json").read_text()).values()) == list(model.classes)
+
+
 def test_hf_files_tell_names_and_normalisation(tmp_path: Path) -> None:
     grown("hf SegFormer").save_native(tmp_path / "own")
     model = segue.load(f"hf:{tmp_path / 'own'}", device="cpu")
@@ -213,6 +232,31 @@ def test_weights_that_do_not_fit_are_listed(tmp_path: Path) -> None:
         adopt_from(f"{place}/broken.safetensors", CLASSES)
     lines = str(error.value).splitlines()
     assert "does not fit LRASPP" in lines[0] and len(lines) == 12 and "more" in lines[-1]
+
+
+@pytest.mark.parametrize("name", ["smp Unet", "hf SegFormer"])
+def test_every_differing_key_of_a_folder_counts_and_ten_are_shown(tmp_path: Path, name: str) -> None:
+    adopted(name).save_native(tmp_path / "own")
+    path = tmp_path / "own" / "model.safetensors"
+    state = load_file(path)
+    broken = dict(list(state.items())[15:]) | {"extra": torch.zeros(1)}
+    save_file(broken, path, metadata={"format": "pt"})
+    with pytest.raises(UserError) as error:
+        segue.load(f"{name.split()[0]}:{tmp_path / 'own'}", device="cpu", mean=MEAN, std=STD)
+    lines = str(error.value).splitlines()
+    assert "does not fit" in lines[0] and len(lines) == 12 and lines[-1].strip() == "and 6 more"
+
+
+@pytest.mark.parametrize("method", ["ssul", "dkd", "star", "acil"])
+def test_methods_with_a_classifier_of_their_own_do_not_go_on_with_a_trained_one(
+    tmp_path: Path, method: str
+) -> None:
+    data = new_images(tmp_path / "new")
+    with pytest.raises(UserError, match="has a classifier of its own"):
+        segue.extend(
+            adopted("own U-Net"), data, tmp_path / "out", method=method, overrides=SHORT, device="cpu"
+        )
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -288,3 +332,23 @@ def test_a_normalisation_that_makes_the_network_unsure_is_noticed() -> None:
     assert remark is not None and "adopt.mean=" in remark and torch.equal(unsure.mean, before)
     sure = segue.adopt(Contrast(), CLASSES, [0.0] * 3, [1.0] * 3).network
     assert surer_normalisation(sure, images, 32) is None
+
+
+def test_a_run_on_a_network_of_a_recipe_is_extended(tmp_path: Path) -> None:
+    from foreign_folders import tiny_folder
+    from pets import QUIET
+    from short_runs import SHORT as TINY
+
+    words = [*TINY, f"model.network={tiny_folder(tmp_path / 'net', 'smp')}", "model.pretrained=false"]
+    recipe = segue.resolve("mib", "scenes", "2-1", overrides=words)
+    segue.run(recipe, tmp_path / "run", display=QUIET)
+    segue.load(tmp_path / "run", device="cpu").save(tmp_path / "model")
+    (tmp_path / "net" / "config.json").unlink()
+    data = new_images(tmp_path / "new")
+    for source in ("run", "model"):
+        out = tmp_path / f"grown-{source}"
+        frozen = [*SHORT, "model.frozen_stages=auto"]
+        grown = segue.extend(tmp_path / source, data, out, overrides=frozen, device="cpu", display=QUIET)
+        assert grown.classes[-1] == "bird" and grown.network.classifier.sizes == (3, 1, 1)
+        assert not any(parameter.requires_grad for parameter in grown.network.encoder_parameters())
+    grown.save_native(tmp_path / "native")

@@ -12,8 +12,9 @@ from PIL import Image
 
 from segue.core.errors import UserError
 from segue.data.annotations import read_source
+from segue.data.annotations.rle import runs_of
 from segue.data.convert import convert
-from segue.deploy.annotate import annotate, check_target, common_folder, run_lengths
+from segue.deploy.annotate import annotate, check_target, common_folder
 from segue.deploy.inputs import find_inputs
 from segue.deploy.predict import Settings, predict
 
@@ -35,7 +36,7 @@ def make_images(root: Path) -> dict[str, np.ndarray]:
     return photos | {"turned": turned}
 
 
-@pytest.mark.parametrize("target", ["coco", "labelme", "voc"])
+@pytest.mark.parametrize("target", ["coco", "labelme", "labelstudio", "voc"])
 def test_round_trip_gives_the_same_masks(target, tmp_path):
     photos = make_images(tmp_path / "photos")
     out, mine = tmp_path / "out", tmp_path / "mine"
@@ -74,9 +75,9 @@ def test_coco_holds_all_classes_and_right_boxes(tmp_path):
 
 def test_run_lengths_begin_outside():
     region = np.array([[True, False], [True, True], [False, True]])
-    assert run_lengths(region) == [0, 2, 2, 2]
-    assert run_lengths(np.zeros((2, 2), dtype=bool)) == [4]
-    assert run_lengths(np.ones((2, 2), dtype=bool)) == [0, 4]
+    assert runs_of(region).counts.tolist() == [0, 2, 2, 2]
+    assert runs_of(np.zeros((2, 2), dtype=bool)).counts.tolist() == [4]
+    assert runs_of(np.ones((2, 2), dtype=bool)).counts.tolist() == [0, 4]
 
 
 def test_what_cannot_be_annotated_is_said_first(tmp_path):

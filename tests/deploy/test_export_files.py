@@ -178,7 +178,7 @@ def test_older_exporter_stands_in_and_one_output_can_be_asked_for(model, tmp_pat
     assert (ours.predict(photo()).ids == model.predict(photo()).ids).mean() > 0.95
     masks = model.export(tmp_path / "mask.onnx", outputs="mask")
     assert math.isnan(masks.difference.largest) and masks.difference.changed <= 0.001
-    with pytest.raises(segue.UserError, match="masks alone"):
+    with pytest.raises(segue.UserError, match="mask alone"):
         load_onnx(tmp_path / "mask.onnx")
 
 

@@ -33,10 +33,16 @@ def own_fixture(keeping: Path, tmp_path: Path) -> Path:
     return shutil.copytree(keeping, tmp_path / "own")
 
 
-def sign(folder: Path, change: Callable[[dict[str, Any]], object] = lambda _: None) -> None:
+def sign(
+    folder: Path,
+    change: Callable[[dict[str, Any]], object] = lambda _: None,
+    names: dict[str, str] | None = None,
+) -> None:
     """Change the section `segue`, and give the folder the digest of what it now holds."""
     config, preparation = (json.loads((folder / name).read_text()) for name in (CONFIG, PREPARATION))
     change(config["segue"])
+    classes = config["segue"]["header"]["classes"]
+    config["id2label"] = names or {str(channel): name for channel, name in enumerate(classes)}
     config["segue"]["digest"] = _digest(
         config, preparation, *((folder / name).read_bytes() for name in (WEIGHTS, KEPT))
     )
@@ -74,6 +80,16 @@ def test_names_that_no_table_can_hold(own: Path, names: tuple[str, str]):
     sign(own, rename)
     with pytest.raises(segue.UserError, match="own"):
         segue.load(own)
+
+
+def test_names_for_other_programs_are_those_for_segue(own: Path):
+    classes = segue.load(own).classes
+    names = dict(zip(map(str, range(len(classes))), reversed(classes), strict=True))
+    sign(own, names=names)
+    with pytest.raises(segue.UserError, match="id2label"):
+        segue.load(own)
+    sign(own)
+    assert segue.load(own).classes == classes
 
 
 BROKEN = {

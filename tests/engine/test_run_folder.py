@@ -30,6 +30,7 @@ from segue.engine.run import run
 FILES = [
     "checkpoints/step0.safetensors",
     "checkpoints/step1.safetensors",
+    "counts/1.npz",
     "log.jsonl",
     "recipe.yaml",
     "samples/0/input.png",

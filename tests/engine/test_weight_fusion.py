@@ -10,7 +10,9 @@ import torch
 from tiny_runs import ITERATIONS, assert_equal_runs, quiet_run, recipe, run_until
 from torch import Tensor
 
+from segue.core.errors import UserError
 from segue.core.scenario import Step
+from segue.engine.build import build_method
 from segue.engine.checkpoint import CheckpointStore, load_tree
 from segue.engine.weight_fusion import fuse_weights, new_share, weights_of
 
@@ -59,3 +61,17 @@ def test_a_resumed_run_is_fused_like_one_that_was_not_stopped(tmp_path: Path) ->
     run_until(config, tmp_path / "stopped", ITERATIONS[0] + 3)
     quiet_run(config, tmp_path / "stopped", resume=True)
     assert_equal_runs(tmp_path / "stopped", tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("method", "fix"), [("rcil", "branches=none"), ("acil", "leave method.fuse out")])
+def test_weights_that_mean_something_else_are_not_averaged(method: str, fix: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=fix):
+        quiet_run(recipe(method, "method.fuse=ewf"), tmp_path / "run")
+    assert not (tmp_path / "run" / "recipe.yaml").exists()
+    build_method(recipe("rcil", "method.fuse=ewf", "method.params.branches=none"), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("value", ["2", "-0.5", "nan", "some"])
+def test_a_share_is_a_number_from_0_to_1(value: str) -> None:
+    with pytest.raises(UserError, match=r"method\.fuse"):
+        recipe("mib", f"method.fuse={value}")

@@ -10,6 +10,7 @@ from torch import Tensor
 from segue.losses import (
     background_balance,
     cross_entropy,
+    incremental_losses,
     unbiased_cross_entropy,
     unbiased_distillation,
     upsample,
@@ -49,6 +50,17 @@ def test_unbiased_cross_entropy_merges_old_classes_into_background() -> None:
     # background or old: 3/8, whether the label is 0 or the old class; new: 5/8; one void pixel
     value = unbiased_cross_entropy(logits, labels, num_old=2)
     assert value.item() == pytest.approx((2 * log(8 / 3) + log(8 / 5)) / 4, abs=1e-12)
+
+
+def test_background_of_an_earlier_image_may_be_a_new_class_but_is_no_old_one() -> None:
+    logits, labels = logs(1, 2, 5).expand(2, -1, -1, -1), torch.tensor([[[0, 1], [2, 255]]]).expand(2, -1, -1)
+    value, _ = incremental_losses(
+        logits, logs(1, 3).expand(2, -1, -1, -1), labels, num_old=2, earlier_B=torch.tensor([False, True])
+    )
+    own = 2 * log(8 / 3) + log(8 / 5)
+    # background or new: 6/8; old: 2/8; new: 5/8
+    earlier = log(8 / 6) + log(8 / 2) + log(8 / 5)
+    assert value.item() == pytest.approx((own + earlier) / 8, abs=1e-12)
 
 
 def test_unbiased_distillation_merges_new_classes_into_background() -> None:

@@ -13,6 +13,7 @@ from segue import losses
 from segue.losses import _one_pass as one_pass
 from segue.losses import _strips as strips
 from segue.losses._strips import Resampling, pixel_answers
+from segue.losses.resizing import resized_as
 
 OLD, CHANNELS = 4, 7
 Losses = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
@@ -305,8 +306,12 @@ def test_any_memory_format(memory_format: torch.memory_format) -> None:
     assert_equal(found, expected, 1e-12)
 
 
+@pytest.mark.parametrize("columns", [4, 7, 2048])
 @pytest.mark.parametrize("size", SIZES)
-def test_resampling_is_interpolation_and_its_transpose(size: str) -> None:
+def test_resampling_is_interpolation_and_its_transpose(
+    size: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strips, "BLOCK", columns)
     low, high = SIZES[size]
     x, y = draw(2, 3, *low), draw(2, high[0], 3, high[1], seed=1)
     resampling = Resampling(low, high, x)
@@ -329,3 +334,33 @@ def test_answers_at_full_resolution(rows: int, monkeypatch: pytest.MonkeyPatch) 
     best, index = pixel_answers(x, (10, 13), lambda z: z.max(2))
     torch.testing.assert_close(best, full.amax(1))
     assert torch.equal(index, full.argmax(1))
+
+
+@pytest.mark.parametrize("resize", ["bilinear", "aligned", "nearest"])
+def test_blocks_of_columns_give_what_one_matrix_gives(resize: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = draw(2, 3, 4, 9)
+    with resized_as(resize):
+        expected = Resampling((4, 9), (7, 60), x).widen(x)
+        monkeypatch.setattr(strips, "BLOCK", 13)
+        found = Resampling((4, 9), (7, 60), x).widen(x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("size", [(3, 400_000), (400_000, 3)])
+def test_a_long_thin_picture_needs_no_matrix_of_its_length(size: tuple[int, int]) -> None:
+    """One matrix for the long side would have 400,000 x 2,000 numbers."""
+    strips.resampling_band.cache_clear()
+    low = tuple(max(1, side // 200) for side in size)
+    largest = []
+    plain = strips.resampling_band.__wrapped__
+
+    def seen(*given: object) -> tuple[slice, torch.Tensor]:
+        near, weights = plain(*given)
+        largest.append(weights.numel())
+        return near, weights
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strips, "resampling_band", seen)
+        best, index = pixel_answers(draw(1, 2, *low), size, lambda z: z.max(2))
+    assert best.shape == index.shape == (1, *size)
+    assert max(largest) < 2**22

@@ -82,7 +82,7 @@ def go_through(bench: Bench, accelerator: Accelerator) -> list[int]:
     ("name", "params"), [*((name, {}) for name in plugins.names("method")), *VARIANTS], ids=str
 )
 def test_whole_iterations_on_the_device_and_their_waits(name: str, params: dict, accelerator) -> None:
-    waits = go_through(Bench(plugins.find("method", name), params, DEVICE), accelerator)
+    waits = go_through(Bench(plugins.find("method", name), params, device=DEVICE), accelerator)
     assert waits[-1] == WAITS.get(name, 0), "it may only fall: then lower the table"
 
 
@@ -90,7 +90,7 @@ def test_whole_iterations_on_the_device_and_their_waits(name: str, params: dict,
 @pytest.mark.parametrize(("name", "params"), list(choices()))
 def test_every_choice_of_a_method_works_on_the_device(name: str, params: dict, accelerator) -> None:
     try:
-        bench = Bench(plugins.find("method", name), params, DEVICE)
+        bench = Bench(plugins.find("method", name), params, device=DEVICE)
         method = Bench(bench.kind, params).method()
         for step in bench.scenario:
             method.grow(step)
@@ -112,12 +112,12 @@ def test_numbers_are_those_of_the_cpu() -> None:
     kind = plugins.find("method", "caf")
     plain = losses(Bench(kind, {}))
     with Accelerator():
-        assert losses(Bench(kind, {}, DEVICE)) == pytest.approx(plain, rel=1e-4)
+        assert losses(Bench(kind, {}, device=DEVICE)) == pytest.approx(plain, rel=1e-4)
 
 
 def test_evaluation_counts_on_the_device(accelerator) -> None:
     kind = plugins.find("method", "mib")
-    bench, plain = Bench(kind, {}, DEVICE), Bench(kind, {})
+    bench, plain = Bench(kind, {}, device=DEVICE), Bench(kind, {})
     matrices = []
     for each in (bench, plain):
         method, step = each.method(), each.scenario[0]

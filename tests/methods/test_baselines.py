@@ -385,3 +385,15 @@ def test_incseg_in_the_first_step_is_balanced_cross_entropy() -> None:
     logits, weights = method.model(batch.images).logits, class_balance(batch.labels, 3, 0.5)
     compare(method(batch), {"ce": cross_entropy(logits, batch.labels, weights)})
     assert weights.unique().numel() > 1
+
+
+def test_mib_takes_the_background_of_earlier_images_for_new_classes() -> None:
+    made = step_one("mib", {"kd_weight": 0.0})
+    batch = made.bench.batch(made.step, 3, label=0)
+    p = made.method.model(batch.images).logits.detach()
+    p = upsample(p, batch.labels.shape[-2:]).softmax(1)
+    old, new = p[:, : made.step.num_old].sum(1), p[:, made.step.num_old :].sum(1) + p[:, 0]
+    for mark, expected in ((False, old), (True, new)):
+        earlier = torch.full((len(p),), mark)
+        found = made.method.losses(dataclasses.replace(batch, earlier=earlier))["ce"]
+        torch.testing.assert_close(found.detach(), -expected.log().mean())

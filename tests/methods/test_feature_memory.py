@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from segue.core.scenario import Step
 from segue.data.batches import Batch, RankSlice
-from segue.methods._stores import EMPTY, features, rehearsal_loss
+from segue.methods._stores import EMPTY, places, rehearsal_loss
 from segue.methods._stores.features import FeatureMemory
 
 CHANNELS, SIZE = 3, 4
@@ -98,8 +98,8 @@ def test_choice_does_not_depend_on_how_images_are_shared(processes: int, monkeyp
         here.process = process
         return collected(RankSlice(process, processes))
 
-    monkeypatch.setattr(features, "this_process", lambda: (here.process, processes))
-    monkeypatch.setattr(features, "sum_over_processes", summed)
+    monkeypatch.setattr(places, "this_process", lambda: (here.process, processes))
+    monkeypatch.setattr(places, "sum_over_processes", summed)
     with ThreadPoolExecutor(processes) as pool:
         memories = list(pool.map(one, range(processes)))
     for memory in memories:

@@ -32,9 +32,16 @@ def test_the_deployed_network_is_a_plain_one() -> None:
         torch.testing.assert_close(again.eval()(images).logits, method.model(images).logits)
 
 
-def test_a_network_without_such_convolutions_is_refused() -> None:
-    kind = plugins.find("method", "rcil")
-    frozen = Segmenter(ModelConfig(backbone="tiny", head="tiny", output_stride=8, frozen_stages=4))
+@pytest.mark.parametrize(
+    "config",
+    [
+        ModelConfig(backbone="tiny", head="tiny", output_stride=8, frozen_stages=4),
+        ModelConfig(backbone="test_vit", head="tiny", output_stride=16),
+    ],
+    ids=["frozen", "vit"],
+)
+def test_a_network_without_such_convolutions_is_refused(config: ModelConfig) -> None:
+    kind, model = plugins.find("method", "rcil"), Segmenter(config)
     with pytest.raises(UserError, match="branches=none"):
-        kind(kind.Config(), frozen)
-    kind(kind.Config(branches="none"), frozen)
+        kind(kind.Config(), model)
+    kind(kind.Config(branches="none"), model)

@@ -22,6 +22,7 @@ from foreign_networks import (
 from torch import Tensor, nn
 
 import segue
+from segue.core import plugins
 from segue.core.errors import UserError
 from segue.core.scenario import Step
 from segue.losses import upsample
@@ -217,7 +218,25 @@ def test_without_a_background_the_channel_in_front_is_never_the_answer() -> None
 
 
 def test_contract_without_a_background() -> None:
-    check_network(segue.adopt(network("own U-Net"), ["cat", "dog", "sky", "cow"], MEAN, STD).network)
+    """Of all methods those are tried that do without a background and without a classifier of their own."""
+    ours = segue.adopt(network("own U-Net"), ["cat", "dog", "sky", "cow"], MEAN, STD).network
+    tried = [name for name in plugins.names("method") if plugins.find("method", name).needs <= ours.offers]
+    assert {"finetune", "mib", "lwf", "incseg", "caf", "ilt", "ewc"} <= set(tried)
+    assert not {"lwf_mc", "plop", "mbs", "sdr", "ssul", "dkd", "star", "acil", "rcil"} & set(tried)
+    check_network(ours, methods=[name for name in tried if name != "dft"])  # it moves nothing but new rows
+
+
+def test_a_classifier_without_bias_keeps_its_rows() -> None:
+    module = lively(OwnUNet())
+    module.out = nn.Conv2d(8, len(CLASSES), 1, bias=False)
+    ours, images = adopted(module), pictures()
+    with torch.no_grad():
+        before, rows = ours(images).logits, ours.classifier.parts[0].weight.clone()
+        ours.grow(Step(1, (4,), (1, 2, 3)), balanced=False)
+        after = ours(images).logits
+    assert torch.equal(ours.classifier.parts[0].weight, rows) and torch.equal(after[:, :4], before)
+    after[:, 4:] = -1e4
+    assert torch.equal(after.argmax(1), before.argmax(1))
 
 
 def test_methods_that_need_a_background_say_so() -> None:
@@ -296,10 +315,10 @@ def test_refusals(module: type[nn.Module], named: dict[str, object], words: list
 
 def test_methods_say_what_they_miss() -> None:
     from segue.methods.plop import PLOP
-    from segue.methods.ssul import SSUL
+    from segue.methods.rcil import RCIL
 
     ours = adopted(network("own U-Net"))
-    for kind, word in ((PLOP, "stages"), (SSUL, "classifier that can be replaced")):
+    for kind, word in ((PLOP, "stages"), (RCIL, "a backbone of Segue's own")):
         with pytest.raises(UserError, match=word):
             kind(kind.Config(), ours)
 

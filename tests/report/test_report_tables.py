@@ -175,3 +175,15 @@ def test_the_title_says_which_images_were_tested(make_run):
         "tested": "held-out 0.2 of them",
     }
     assert compare([make_run("caf", policy=policy)]).title.endswith(", overlapped, on held-out 0.2 of them")
+
+
+def test_one_step_has_nothing_to_forget(make_run):
+    comparison = compare([make_run("finetune", groups=(("cat", "dog"),))])
+    words = " ".join(
+        word
+        for sheet in (results_sheet(comparison), metrics_sheet(comparison))
+        for word in (*(" ".join(head) for head in sheet.heads), *sheet.caption)
+    )
+    assert "forgetting" not in words and "BWT" not in words and "plas-" not in words
+    for sheet in (results_sheet(comparison), metrics_sheet(comparison)):
+        assert {len(cells) for _, cells in sheet.rows} == {len(sheet.heads)} == {len(sheet.decimals)}

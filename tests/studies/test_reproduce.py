@@ -11,19 +11,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
 
 from segue import cli
 from segue.core.config import RunConfig, to_yaml
 from segue.core.errors import UserError
-from segue.core.paper import Expected
-from segue.core.records import StepRecord
-from segue.engine.recipe import named_rows, resolve
+from segue.core.expected import write_expected
+from segue.core.records import StepRecord, read_run
+from segue.engine.recipe import complete, named_rows, resolve
+from segue.report.files import write_report
 from segue.report.paper_formats import latex, paper_csv, paper_latex, paper_markdown
 from segue.report.paper_table import FilledTable
 from segue.studies import reproduce as study
+from segue.studies import scale
 from segue.studies.grid import Grid, make_grid
+from segue.studies.missing import is_done
+from segue.studies.price import image_passes
 from segue.studies.reproduce import collect, make_request, reproduce
 from segue.studies.scale import load_item
 
@@ -51,8 +56,8 @@ def store(place: Path, recipe: RunConfig, classes: int, sizes: Iterable[int], te
         ).write(place)  # fmt: skip
 
 
-def grid_of(item: str, out: Path, scale: str = "quick", words: Iterable[str] = ()) -> Grid:
-    request = make_request([item], scale, list(words), None, out)
+def grid_of(item: str, out: Path, size: str = "quick", words: Iterable[str] = ()) -> Grid:
+    request = make_request([item], size, list(words), None, out)
     return make_grid(item, load_item(item), request.scale, request.seeds, out)
 
 
@@ -104,6 +109,13 @@ def test_formats_have_all_columns(tmp_path: Path) -> None:
     assert latex("50% of a_b & c") == r"50\% of a\_b \& c"
 
 
+def test_mean_ranks_over_the_blocks_are_drawn(tmp_path: Path) -> None:
+    store_all("table5", tmp_path, lambda row: 3 + row.count("+"))
+    table = made("table5", tmp_path)
+    assert set(table.scores()) == set(table.item.blocks) and "Joint" not in str(table.scores())
+    assert (tmp_path / "quick" / "table5-ranks.svg").is_file()
+
+
 def test_runs_of_another_protocol_are_named_and_left_out(tmp_path: Path) -> None:
     store_all("table4", tmp_path)
     wanted = next(each for each in grid_of("table4", tmp_path).wanted if each.row == "Ours")
@@ -116,10 +128,35 @@ def test_runs_of_another_protocol_are_named_and_left_out(tmp_path: Path) -> None
     assert any("train.epochs: 99 -> " in note and "1 run of another protocol" in note for note in table.notes)
 
 
+def test_rows_of_one_method_are_no_other_protocol(tmp_path: Path) -> None:
+    store_all("table5", tmp_path)  # rows that differ in the settings of CAF alone
+    assert not [note for note in made("table5", tmp_path).notes if "another protocol" in note]
+    assert not [note for note in made("table7", tmp_path).notes if "another protocol" in note]
+
+
+def test_columns_of_classes_that_the_data_lack_are_explained(tmp_path: Path) -> None:
+    assert any("single classes" in note for note in made("table3", tmp_path).notes)
+    assert not any("single classes" in note for note in made("table7", tmp_path).notes)
+
+
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "recipe.yaml").write_text("method: 3\n")
     assert any("broken is left out" in note for note in made("table4", tmp_path).notes)
+
+
+def test_a_packed_study_serves_like_its_folders(tmp_path: Path) -> None:
+    store_all("table4", tmp_path / "out")
+    before = made("table4", tmp_path / "out")
+    runs = [read_run(place) for place in sorted((tmp_path / "out" / "quick").glob("*/*"))]
+    write_report(runs, tmp_path / "out" / "quick" / "study.jsonl")
+    for run in runs:
+        shutil.rmtree(run.folder)
+    after = made("table4", tmp_path / "out")
+    assert after.rows == before.rows and after.sources == before.sources
+    assert is_done(runs[0].folder, complete(runs[0].recipe))
+    with pytest.raises(UserError, match="started with another recipe"):
+        is_done(runs[0].folder, complete(runs[1].recipe))
 
 
 def test_joint_of_one_split_serves_all(tmp_path: Path) -> None:
@@ -154,37 +191,90 @@ def test_what_is_missing_is_run_and_what_is_done_is_not(
     assert asked == [lost]
 
 
-@pytest.mark.parametrize(("expected", "code"), [(50.0, 0), (50.4, 0), (58.0, 1)])
-def test_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected: float, code: int) -> None:
-    store_all("table4", tmp_path)
-    item = load_item("table4")
-    values = Expected(0.5, {"Ours": {"VOC 15-5": (expected, None, None)}})
-    item = dataclasses.replace(item, expected={"quick": values})
-    monkeypatch.setattr(study, "load_item", lambda name: item)
-    words = ["reproduce", "table4", "--from-records", "--verify", "--out", str(tmp_path)]
-    result = CliRunner().invoke(cli.app, words)
+def expect(monkeypatch: pytest.MonkeyPatch, folder: Path, tables: dict) -> None:
+    """Files of items with values that were once reached at scale quick, tolerance 0.5."""
+    shutil.copytree(scale.FILES, folder)
+    (folder / "expected-quick.yaml").unlink(missing_ok=True)
+    write_expected(folder / "expected-quick.yaml", "quick", 0.5, tables)
+    monkeypatch.setattr(scale, "FILES", folder)
+
+
+def asked(out: Path, *words: str) -> Result:
+    return CliRunner().invoke(cli.app, ["reproduce", "table4", "--from-records", "--out", str(out), *words])
+
+
+@pytest.mark.parametrize(("value", "code"), [(50.0, 0), (50.4, 0), (58.0, 1), (42.0, 1)])
+def test_verify_holds_runs_against_what_was_once_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float, code: int
+) -> None:
+    store_all("table4", tmp_path / "out")
+    expect(monkeypatch, tmp_path / "items", {"table4": {"Ours": {"VOC 15-5": (value, None, None)}}})
+    result = asked(tmp_path / "out", "--verify")
     assert result.exit_code == code, result.output
     assert ("Ours: differs" in result.output) == bool(code)
+    assert ("Verified: 1 rows of table4" in result.output) == (not code)
 
 
 def test_a_row_without_its_records_is_not_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = Expected(0.5, {"Ours": {"VOC 15-5": (50.0, None, None)}})
-    item = dataclasses.replace(load_item("table4"), expected={"quick": values})
-    monkeypatch.setattr(study, "load_item", lambda name: item)
-    assert made("table4", tmp_path).broken() == ["Ours: not run"]
+    expect(monkeypatch, tmp_path / "items", {"table4": {"Ours": {"VOC 15-5": (50.0, None, None)}}})
+    assert made("table4", tmp_path / "out").broken() == ["Ours: not run"]
+    assert asked(tmp_path / "out", "--verify").exit_code == 1
+
+
+def test_without_stored_values_there_is_nothing_to_verify(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_all("table4", tmp_path / "out")
+    expect(monkeypatch, tmp_path / "items", {"table7": {"h": {"15-1 disjoint": (1.0, 2.0, 3.0)}}})
+    result = asked(tmp_path / "out", "--verify")
+    assert isinstance(result.exception, UserError) and "nothing to verify" in str(result.exception)
+
+
+def test_what_is_accepted_is_verified_until_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_all("table4", tmp_path / "out")
+    expect(monkeypatch, tmp_path / "items", {"table7": {"h": {"15-1 disjoint": (1.0, 2.0, 3.0)}}})
+    assert asked(tmp_path / "out", "--accept").exit_code == 0
+    stored = scale.expected_of("quick")
+    assert set(stored.tables) == {"table4", "table7"} and stored.tolerance == 0.5
+    assert stored.tables["table4"]["Only Step 1"]["VOC 15-5"] == (50.0, None, None)
+    assert asked(tmp_path / "out", "--verify").exit_code == 0
+    store_all("table4", tmp_path / "worse", lambda row: 3 if row == "Ours" else 5)
+    result = asked(tmp_path / "worse", "--verify")
+    assert result.exit_code == 1 and result.output.count("differs") == 2  # in the table, and below it
+    assert "Only Step 1: differs" not in result.output
+
+
+def test_expected_values_fit_their_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expect(monkeypatch, tmp_path / "items", {"table4": {"Our": {"VOC 15-5": (50.0, None, None)}}})
+    with pytest.raises(UserError, match="has no row 'Our'"):
+        scale.expected_of("quick")
+
+
+def test_fresh_leaves_stored_results_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "results_folder", lambda: tmp_path / "results")
+    small = dataclasses.replace(scale.load_scale("quick"), records=("kept",))
+    monkeypatch.setattr(study, "load_scale", lambda name: small)
+    store_all("table4", tmp_path / "results" / "kept")
+    table = made("table4", tmp_path / "out")
+    assert (table.sources.stored, table.sources.here, table.sources.missing) == (4, 0, 0)
+    again = make_request(["table4"], "quick", [], None, tmp_path / "out", fresh=True)
+    (table,) = reproduce(again, from_records=True, console=Console(file=io.StringIO()))
+    assert (table.sources.stored, table.sources.here, table.sources.missing) == (0, 0, 4)
 
 
 @pytest.mark.parametrize(
-    ("items", "scale", "words", "text"),
+    ("items", "size", "words", "text"),
     [
         (["tabel1"], "quick", [], "Did you mean 'table1'"),
         (["table1"], "voc265", [], "Did you mean 'voc256'"),
         (["table1"], "paper", ["vok=data"], "takes ade20k=FOLDER voc=FOLDER"),
     ],
 )
-def test_bad_requests(tmp_path: Path, items: list[str], scale: str, words: list[str], text: str) -> None:
+def test_bad_requests(tmp_path: Path, items: list[str], size: str, words: list[str], text: str) -> None:
     with pytest.raises(UserError, match=text):
-        make_request(items, scale, words, None, tmp_path)
+        make_request(items, size, words, None, tmp_path)
 
 
 def test_out_that_is_a_file(tmp_path: Path) -> None:
@@ -201,7 +291,28 @@ def test_data_that_nobody_named(tmp_path: Path) -> None:
 def test_listing_tells_state_cost_and_needs(tmp_path: Path) -> None:
     (row,) = study.list_items(make_request(["table1"], "paper", [], None, tmp_path))
     assert row["done"] == 0 and row["runs"] == 79 and row["needs"] == "voc=FOLDER"
-    assert row["cost"].endswith("h of an A100") and 20 < float(row["cost"].split()[0]) < 100
+    assert row["cost"].endswith("h of an A100") and 20 < float(row["cost"].split()[0]) < 60
+
+
+def first_steps_paid(rows: Iterable[tuple[str, str]]) -> int:
+    """How many of these methods and settings train a step 0 at the paper's scale."""
+    recipes = {
+        Path(setting.replace(" ", "-")) / method: resolve(
+            method, "voc", *setting.split(), ["train.norm=batch"]
+        )
+        for method, setting in rows
+    }
+    paid = image_passes(recipes)
+    return sum(paid[place] > 8000 * recipe.train.epochs_of(0) for place, recipe in recipes.items())
+
+
+def test_a_shared_step_0_is_paid_once() -> None:
+    assert first_steps_paid([("finetune", "15-5 disjoint"), ("mib", "15-1 disjoint")]) == 1
+    assert first_steps_paid([("finetune", "15-5 disjoint"), ("mib", "15-5 overlapped")]) == 2
+    assert first_steps_paid([("finetune", "15-5 disjoint"), ("ewc", "15-5 disjoint")]) == 1
+    assert first_steps_paid([("pi", "15-5 disjoint"), ("ewc", "15-5 disjoint")]) == 2
+    assert first_steps_paid([("caf", "15-5 disjoint"), ("mib", "15-5 disjoint")]) == 2
+    assert first_steps_paid([("joint", "15-5 disjoint"), ("mib", "15-5 disjoint")]) == 2
 
 
 def test_rows_of_a_recipe_are_forms_of_one_method() -> None:

@@ -11,6 +11,7 @@ from segue.core.errors import UserError
 if TYPE_CHECKING:
     from segue.core.progress import Display
     from segue.deploy.model import Model
+    from segue.deploy.teachers.outer_model import OuterModel
 
 NATIVE = "native"
 """folder in a model folder: the model as its own library writes it"""
@@ -19,15 +20,29 @@ WRITTEN = (".json", ".safetensors", ".md")
 
 
 def open_source(
-    text: str, words: Sequence[str], device: str, display: Display
-) -> tuple[Model, Model | str, list[str]]:
-    """The model that a text names, what to extend, and the words that do not describe the network."""
-    from segue.deploy.adopt_words import adopt_words, found_table
+    text: str, words: Sequence[str], device: str, display: Display, teaches: bool = False
+) -> tuple[Model | OuterModel, Model | OuterModel | str, list[str]]:
+    """The model that a text names, what to extend, and the words that do not describe the network.
+
+    `teaches`: a student is wanted of it.
+    """
+    from segue.deploy.adopt_words import adopt_words, found_table, teacher_table
     from segue.deploy.families import is_source
     from segue.deploy.load import load
+    from segue.deploy.teachers import is_outer, open_teacher, refuse_growing, teacher_of
 
     said, others = adopt_words(words)
+    if not teaches:
+        refuse_growing(text)
+    if is_outer(text):
+        teacher = open_teacher(text, **said)
+        for line in teacher_table(teacher):
+            display.say(line)
+        return teacher, teacher, others
     model = load(text, device, **said)
+    if teaches:
+        teacher = teacher_of(model, text)
+        return teacher, teacher, others
     if not is_source(text):
         return model, text, others
     for line in found_table(model, text, said):

@@ -14,6 +14,16 @@ from segue.core.errors import UserError
 from segue.deploy.export.endings import TORCH_EXPORT, TORCHSCRIPT
 
 STORY, PLACE = USE, 7
+IN_PYTHON = {
+    TORCHSCRIPT: "import torch; torch.jit.load",
+    TORCH_EXPORT: "import torch; torch.export.load",
+}
+NATIVE = {
+    "hf": "import transformers as hf; hf.AutoModelForSemanticSegmentation.from_pretrained({folder!r})",
+    "smp": "import segmentation_models_pytorch as smp; smp.from_pretrained({folder!r})",
+    "torchvision": "import safetensors.torch as st; st.load_file({folder!r} + '/weights.safetensors')",
+}
+"""how code of a network's own library reads what --native writes"""
 
 
 def command(
@@ -34,8 +44,10 @@ def command(
     ] = None,
     step: StepOption = None,
     output: Annotated[
-        Literal["all", "logits", "mask"],
-        typer.Option("--output", metavar="OUTPUT", help="all, or logits or mask alone (one output)."),
+        Literal["all", "logits", "mask", "probabilities"],
+        typer.Option(
+            "--output", metavar="OUTPUT", help="all, or one of logits, mask, probabilities (one output)."
+        ),
     ] = "all",
     input: Annotated[
         Literal["uint8", "float32"],
@@ -49,6 +61,16 @@ def command(
             "--images",
             metavar="FOLDER",
             help="Images to calibrate on and to measure with; with classes.txt and masks also mIoU.",
+        ),
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            "--size",
+            metavar="N",
+            min=32,
+            max=8192,
+            help="One size of image, N x N, for programs or networks that want it; any unless given.",
         ),
     ] = None,
     native: Annotated[
@@ -75,7 +97,7 @@ def command(
     if half and int8:
         raise UserError("--half and --int8 exclude each other: choose one.")
     smaller = "half" if half else "int8" if int8 else None
-    ending = check_export(out, Wanted(output, input, smaller, images))
+    ending = check_export(out, Wanted(output, input, smaller, images, size))
     of_run = is_run(source)
     if step is not None and not of_run:
         raise UserError(f"{source} is no run folder: --step goes with runs, a model has one state.")
@@ -87,15 +109,18 @@ def command(
             raise UserError(f"'{others[0]}' is no word for export: adopt.KEY=VALUE describes a network.")
     if native:
         model.save_native(out)
-        tell(f"{out}: {len(model.classes)} channels, for code of {model.network.config.backbone}")
+        source = model.network.config.backbone
+        tell(f"{out}: {len(model.classes)} channels, for code of {source}")
+        tell(f"Next, in Python: {NATIVE[source.partition(':')[0]].format(folder=str(out))}")
         return
-    report = model.export(out, output, input, smaller, images)
+    report = model.export(out, output, input, smaller, images, size)
     count = sum(parameter.numel() for parameter in model.network.parameters())
     tell(f"{out}: {len(model.classes)} channels, {count:,} parameters")
     for line in report.lines() if report is not None else ():
         tell(line)
-    if ending in (TORCHSCRIPT, TORCH_EXPORT):
-        load_words = "torch.jit.load" if ending == TORCHSCRIPT else "torch.export.load"
-        tell(f"Next, in Python: import torch; {load_words}({str(out)!r})")
+    if ending in IN_PYTHON:
+        tell(f"Next, in Python: {IN_PYTHON[ending]}({str(out)!r})")
+    elif size is not None or output in ("mask", "probabilities"):
+        tell(f"Next, in Python: import onnxruntime; onnxruntime.InferenceSession({str(out)!r})")
     else:
         tell_next(f"predict {quote(out)} photos/ --out predicted", "masks of new images")

@@ -31,8 +31,8 @@ def command(
         typer.Option("--compare", metavar="MODEL", help="An old model: old, new and difference."),
     ] = None,
     to: Annotated[
-        Literal["coco", "labelme", "voc"] | None,
-        typer.Option("--to", metavar="FORMAT", help="Also annotations: coco, labelme or voc."),
+        Literal["coco", "labelme", "labelstudio", "voc"] | None,
+        typer.Option("--to", metavar="FORMAT", help="Also annotations: coco, labelme, labelstudio or voc."),
     ] = None,
     tile: Annotated[
         int | None,

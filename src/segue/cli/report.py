@@ -9,17 +9,22 @@ import typer
 
 from segue.cli._stories import USE
 from segue.cli._tell import print_tables, quote, tell, tell_next
-from segue.cli.options import Json, Quiet, out_option
+from segue.cli.options import Json, Quiet, flag, out_option
 from segue.core.errors import UserError
 
 STORY, PLACE = USE, 6
 
 
 def command(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Run folders, or packed studies (study.jsonl).")
+    ],
     out: Annotated[
         Path, out_option("File to write: .html, .md, .csv, .json; curves alone: .pdf, .svg, .png.", "FILE")
     ] = Path("report.html"),
+    summary: Annotated[
+        bool, flag("--summary", help="Of a .csv a line per method and setting, over seeds, with costs.")
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -29,20 +34,26 @@ def command(
 
     segue report runs/compare/scenes-5-2-overlapped/*
 
+    segue report results/compare/*/* --out results/compare/study.jsonl
+
+    segue report results/compare/study.jsonl --out results/compare.csv --summary
+
     The page is one self-contained file.
+    study.jsonl packs the records of many runs into one file, which is read as if the folders were there.
     With --json no page is written.
     """
-    from segue.core.records import read_run
     from segue.report import write_report
     from segue.report.files import json_document
+    from segue.report.study import read_runs
 
-    runs = [read_run(folder) for folder in folders]
+    runs = read_runs(folders)
     if empty := [run.name for run in runs if not run.steps]:
         raise UserError(f"{empty[0]} has no finished step yet.")
     if as_json:
         print(json_document(runs), end="")
         return
-    written = write_report(runs, out)
-    print_tables(runs)
+    written = write_report(runs, out, summary)
+    if not summary and out.suffix != ".jsonl":  # these may hold many settings
+        print_tables(runs)
     tell(f"Report: {written}")
     tell_next(f"export {quote(folders[0])} model", "a folder to predict with and to extend", silent=quiet)

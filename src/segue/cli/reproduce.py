@@ -41,6 +41,12 @@ def command(
     verify: Annotated[
         bool, flag("--verify", help="Exit with 1 if a row that was once reproduced is not any more.")
     ] = False,
+    accept: Annotated[
+        bool, flag("--accept", help="Store today's numbers as those that --verify expects (in a checkout).")
+    ] = False,
+    fresh: Annotated[
+        bool, flag("--fresh", help="Leave the checkout's stored results out: train those runs again.")
+    ] = False,
     seeds: Annotated[
         int | None,
         typer.Option(
@@ -67,14 +73,17 @@ def command(
     Runs that are done are taken from their records, missing ones are carried out.
     """
     from segue.studies.jobs import Workers
-    from segue.studies.reproduce import list_items, make_request, reproduce
+    from segue.studies.reproduce import check_verifiable, list_items, make_request, reproduce
+    from segue.studies.scale import accept as store_expected
 
     names = [word for word in items or [] if "=" not in word]
     words = [word for word in items or [] if "=" in word]
-    request = make_request(names or ["all"], scale, words, seeds, out)
+    request = make_request(names or ["all"], scale, words, seeds, out, fresh)
     if not names:
         _list(list_items(request), scale, as_json)
         return
+    if verify:
+        check_verifiable(request)
     if submitted(submit):
         return
     console, workers = study_console(quiet, as_json), Workers(gpus_per_run, cluster)
@@ -83,6 +92,9 @@ def command(
         print_json([table.document() for table in tables])
     if verify:
         _verify(tables)
+    if accept:
+        path = store_expected(scale, {table.name: rows for table in tables if (rows := table.reached())})
+        tell(f"Stored as what is expected from now on: {path}")
     tell_next(f"reproduce --scale {scale}", "what is missing, and what it costs", silent=quiet or as_json)
 
 
@@ -106,4 +118,11 @@ def _verify(tables: list[Any]) -> None:
         tell(line)
     if broken:
         raise typer.Exit(1)
-    tell("Verified: every row that was once reproduced still is.")
+    checked = [table for table in tables if table.expected]
+    rows = sum(len(table.expected) for table in checked)
+    tell(f"Verified: {rows} rows of {', '.join(table.name for table in checked)} are as they once were.")
+    if not any(table.sources.here for table in checked):
+        tell(
+            "All their runs are stored results, from which the expected values come: this checks reading and"
+            " scoring. To check training, too, add --fresh."
+        )

@@ -26,6 +26,11 @@ def read_checked(kind: type[T], path: str | Path, what: str) -> T:
         content = read_ordinary(path, MOST_BYTES)
     except OSError as error:
         raise UserError(f"Cannot read the {what} {path}: {error.strerror or error}.") from error
+    return checked(kind, content, path, what)
+
+
+def checked(kind: type[T], content: bytes, path: str | Path, what: str) -> T:
+    """The same of a content that was read already; `path` is where it stands."""
     try:
         return cast("T", _adapter(cast("Any", kind)).validate_json(content, strict=True))
     except ValidationError as error:

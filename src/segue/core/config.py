@@ -55,6 +55,8 @@ class ScenarioConfig:
     """number of first steps that the model had learned before the run: their classes need no images"""
     learned_by: str | None = None
     """digest of the model that had learned them"""
+    teacher: str | None = None
+    """file or folder of the model from whose outputs alone a new network learns their classes"""
     keep: str | None = None
     """folder of labelled images of old classes that are shown again in the steps after `learned`"""
     keep_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
@@ -86,7 +88,8 @@ class ModelConfig:
     frozen_stages: Annotated[int, Field(ge=0)] = 0
     """number of first stages of the backbone that are never trained"""
     network: dict[str, Any] | None = None
-    """description of an adopted network, in place of backbone and head"""
+    """network of another library in place of backbone and head: smp:NAME/ENCODER, hf:NAME, a folder of
+    either, torchvision:NAME or file.py:function; a complete recipe holds its description"""
     settled: tuple[dict[str, Any], ...] = ()
     """specs of fusion layers that earlier methods left at the end of the encoder: fixed parts of it"""
 
@@ -318,6 +321,8 @@ def decisive(config: RunConfig) -> dict[str, Any]:
     if not config.scenario.learned:
         for key in ("learned", "learned_by"):
             del content["scenario"][key]
+    if config.scenario.teacher is None:
+        del content["scenario"]["teacher"]
     if config.scenario.keep is None:
         for key in ("keep", "keep_share", "keep_digest"):
             del content["scenario"][key]

@@ -16,6 +16,22 @@ from segue.core.ordinary import user_path
 
 
 @dataclass(frozen=True)
+class ClassMemory:
+    """What is kept of each class between steps, in single precision: vectors and numbers."""
+
+    h: int = 0
+    """vectors as wide as the map that the classifier sees"""
+    z: int = 0
+    """vectors as wide as the encoder's last map"""
+    numbers: int = 0
+    """numbers of any other kind; one in double precision counts as two"""
+
+    def bytes(self, h_channels: int = 256, z_channels: int = 2048) -> int:
+        """Memory that a class takes; by default with the widths of the published networks."""
+        return 4 * (self.h * h_channels + self.z * z_channels + self.numbers)
+
+
+@dataclass(frozen=True)
 class About:
     """What `segue list methods` says of a method.
 
@@ -34,6 +50,8 @@ class About:
     keeps: str = ""
     """state that every run keeps between steps (teacher, importance, prototypes); optional memories are
     sections of `Config` and name themselves"""
+    of_class: ClassMemory = ClassMemory()
+    """memory that each class takes with the default settings, images aside"""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""A table or figure of the paper as a file: its rows and column blocks, the printed numbers, and what was
-once reached here."""
+"""A table or figure of the paper as a file: its rows and column blocks, and the printed numbers."""
 
 from __future__ import annotations
 
@@ -13,10 +12,10 @@ import numpy as np
 
 from segue.core.config import validate
 from segue.core.errors import UserError
+from segue.core.expected import Numbers
 from segue.core.metrics import group_means, iou, mean
 from segue.core.records import StepRecord, read_yaml
 
-Numbers = tuple[float | None, ...]
 Kind = Literal["table", "distribution", "trajectory", "sensitivity", "pictures"]
 
 
@@ -59,16 +58,6 @@ class PaperRow:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What was once reached at a scale."""
-
-    tolerance: float
-    """largest difference of a mean IoU, in points, that still counts as the same"""
-    rows: dict[str, dict[str, Numbers]]
-    """means by row and block"""
-
-
-@dataclass(frozen=True)
 class PaperItem:
     """A table, or a figure with the runs that it shows."""
 
@@ -82,8 +71,6 @@ class PaperItem:
     """content of the pictures of a figure"""
     images: int = 2
     """number of test images in a figure, for each block"""
-    expected: dict[str, Expected] = field(default_factory=dict)
-    """values that were once reached, by scale"""
     text: dict[str, str] = field(default_factory=dict)
     """paragraph on agreement with the paper, by scale"""
 
@@ -96,17 +83,11 @@ def read_item(path: str | Path) -> PaperItem:
     document = dict(read_yaml(path))
     document["blocks"] = _each(Block, document.get("blocks"), f"{path}: blocks")
     document["rows"] = _each(PaperRow, document.get("rows"), f"{path}: rows")
-    document["expected"] = _each(Expected, document.get("expected"), f"{path}: expected")
     item = validate(PaperItem, document, "")
     for name, row in item.rows.items():
         if bool(row.run) == bool(row.part):
             raise UserError(f"{path}: row '{name}' should name either a 'run' or a 'part'.")
         _check_numbers(item, f"{path}: row '{name}'", row.paper)
-    for scale, expected in item.expected.items():
-        for name, numbers in expected.rows.items():
-            if name not in item.rows:
-                raise UserError(f"{path}: expected at {scale}: there is no row '{name}'.")
-            _check_numbers(item, f"{path}: expected at {scale}: row '{name}'", numbers)
     return item
 
 

@@ -3,8 +3,9 @@ alone.
 
 A run folder holds `recipe.yaml` (resolved), `scenario.json` (the manifest), `log.jsonl`, `steps/<k>.json`
 (one record per step), `trajectory/<k>-<epoch>.json` (tests during a step, if asked for), `samples/`
-(pictures of a few test images), `memory/<k>.json` (the exemplars kept after a step, if the method replays
-some) and `checkpoints/`.
+(pictures of a few test images), `counts/<k>.npz` (how it answered on every test image: image_counts.py),
+`memory/<k>.json` (the exemplars kept after a step, if the method replays some) and `checkpoints/`. A study
+may be packed into one file instead (packed.py).
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from typing import IO, Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from segue.core.checked_json import read_checked
+from segue.core.checked_json import checked, read_checked
 from segue.core.errors import UserError, brief
+from segue.core.packed import packed_run
 from segue.core.yaml_text import read_yaml
 
 RECORD_FORMAT: Final = "segue-record-1"
@@ -128,6 +130,8 @@ class StepRecord:
     offline: bool = False
     shown: dict[str, Whole] = field(default_factory=dict)
     """number of training images that show each new class; empty: not known"""
+    kept: Whole | None = None
+    """bytes of the method's state that outlives the step, beside the model and images; None: not known"""
     format: Literal["segue-record-1"] = RECORD_FORMAT
 
     def __post_init__(self) -> None:
@@ -220,14 +224,21 @@ def read_run(folder: str | Path) -> RunRecord:
         (4, 4)
     """
     folder = Path(folder)
-    if not is_run(folder):
-        raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")
-    recipe = read_yaml(folder / "recipe.yaml")
+    recipe = read_recipe(folder)
     check_sections(recipe, folder / "recipe.yaml")
-    paths = sorted(
-        (folder / "steps").glob("*.json"), key=lambda path: int(path.stem) if path.stem.isdecimal() else -1
-    )
-    records = tuple(read_record(path) for path in paths)
+    if is_run(folder):
+        paths = sorted(
+            (folder / "steps").glob("*.json"),
+            key=lambda path: int(path.stem) if path.stem.isdecimal() else -1,
+        )
+        records = tuple(read_record(path) for path in paths)
+    else:
+        steps = (packed_run(folder) or {})["steps"]
+        paths = [folder / "steps" / f"{step}.json" for step in range(len(steps))]
+        records = tuple(
+            checked(StepRecord, json.dumps(step).encode(), path, "step record")
+            for step, path in zip(steps, paths, strict=True)
+        )
     first = _learned_before(recipe)
     if [record.step for record in records] != list(range(first, first + len(records))):
         raise UserError(
@@ -251,6 +262,20 @@ def check_sections(recipe: Mapping[Any, Any], path: Path) -> None:
     learned = recipe.get("scenario", {}).get("learned", 0)
     if type(learned) is not int or learned < 0:
         raise UserError(f"{path}: 'scenario.learned' is {brief(learned)}, no number of steps.")
+
+
+def has_records(folder: Path) -> bool:
+    """Whether a folder is that of a run, or a packed study has a run in its place."""
+    return is_run(folder) or packed_run(folder) is not None
+
+
+def read_recipe(folder: Path) -> dict[str, Any]:
+    """The resolved recipe of a run, from its folder or from the packed study that stands for it."""
+    if is_run(folder):
+        return read_yaml(folder / "recipe.yaml")
+    if (packed := packed_run(folder)) is None:
+        raise UserError(f"{folder} is not a run folder: it has no recipe.yaml.")
+    return dict(packed["recipe"])
 
 
 def _learned_before(recipe: Mapping[str, Any]) -> int:

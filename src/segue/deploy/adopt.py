@@ -69,11 +69,11 @@ def adopt(
     own = without_auxiliary(copy.deepcopy(module)).eval()
     parts = find_parts(own, classifier, features, encoder)
     channels = int(own.get_submodule(parts.classifiers[0]).out_channels)  # type: ignore[arg-type]
-    names, order, closed = _channels(classes, channels, background)
+    names, order, closed = channel_order(classes, channels, background)
     adoption = Adoption(
         source=source if source is not None else describe(own),
         parts=parts,
-        normalisation=_normalisation(mean, std, white, bgr),
+        normalisation=normalisation_of(mean, std, white, bgr),
         order=order,
         binary=channels == 1,
         closed=closed,
@@ -131,7 +131,7 @@ def _config(adoption: Adoption) -> ModelConfig:
     return ModelConfig(backbone=f"{source['kind']}:{name}", network=asdict(adoption))
 
 
-def _channels(
+def channel_order(
     classes: Sequence[str], channels: int, background: str | None
 ) -> tuple[tuple[str, ...], list[int], bool]:
     """Names of the channels, background first, where each one was, and whether there is no background."""
@@ -170,7 +170,7 @@ def _with_front(names: Sequence[str]) -> tuple[str, ...]:
     return (front, *names)
 
 
-def _normalisation(mean: Sequence[float], std: Sequence[float], white: float, bgr: bool) -> Normalisation:
+def normalisation_of(mean: Sequence[float], std: Sequence[float], white: float, bgr: bool) -> Normalisation:
     for name, values in (("mean", mean), ("std", std)):
         if len(values) != 3 or not all(math.isfinite(value) for value in values):
             raise UserError(f"{name} is {list(values)}: three numbers are needed, one per colour.")

@@ -11,6 +11,7 @@ from segue.core.errors import UserError
 from segue.core.ordinary import read_ordinary, user_path
 from segue.core.overrides import parse_overrides
 from segue.deploy.model import Model
+from segue.deploy.teachers.outer_model import OuterModel
 from segue.models.adopted.network import AdoptedNetwork
 
 SECTION = "adopt"
@@ -93,6 +94,17 @@ def found_table(model: Model, text: str, said: Mapping[str, Any]) -> list[str]:
     if network.closed:
         background = "none: unlabelled pixels mean some old class (otherwise adopt.background=NAME)"
     classes = ", ".join(model.classes[1:6]) + (" ..." if len(model.classes) > 6 else "")
-    rows = [*network.parts.told, ["images", images], ["background", background], ["classes", classes]]
+    return _table([*network.parts.told, ["images", images], ["background", background], ["classes", classes]])
+
+
+def teacher_table(teacher: OuterModel) -> list[str]:
+    """What is known of a model by its outputs."""
+    background = "none: unlabelled pixels mean some old class" if teacher.closed else teacher.classes[0]
+    classes = ", ".join(teacher.classes[1:6]) + (" ..." if len(teacher.classes) > 6 else "")
+    return _table([["teacher", f"{teacher.place}, its {teacher.kind} alone"], ["background", background],
+                   ["classes", classes]])  # fmt: skip
+
+
+def _table(rows: list[list[str]]) -> list[str]:
     width = max(len(name) for name, _ in rows)
     return [f"{name:<{width}}  {text}" for name, text in rows]

@@ -1,8 +1,9 @@
-"""Predicted masks as annotations that other tools import, to be corrected there: COCO, LabelMe, VOC.
+"""Predicted masks as annotations that other tools import, to be corrected there.
 
-Nothing is lost: COCO gets run-length masks, LabelMe its shape type `mask`, VOC palette PNGs with the colours
-in labelmap.txt. A region is all of a class in an image. `segue data convert` reads each of them back to the
-same masks. Masks are read from the folder of a prediction; the images stay where they are.
+Nothing is lost: COCO gets run-length masks, LabelMe its shape type `mask`, Label Studio its brush masks, VOC
+palette PNGs with the colours in labelmap.txt. A region is all of a class in an image. `segue data convert`
+reads each of them back to the same masks. Masks are read from the folder of a prediction; the images stay
+where they are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
+from xml.sax.saxutils import quoteattr
 
 import numpy as np
 from PIL import Image
@@ -22,12 +25,15 @@ from PIL import Image
 from segue.core.classes import voc_palette
 from segue.core.errors import UserError
 from segue.core.records import atomic_file, write_json, write_text
+from segue.data.annotations.brush import pack
+from segue.data.annotations.rle import runs_of
 from segue.data.images import mask_picture, read_mask
 from segue.deploy.inputs import Input
 from segue.deploy.outputs import MASKS, Record
 
-Target = Literal["coco", "labelme", "voc"]
+Target = Literal["coco", "labelme", "labelstudio", "voc"]
 COCO_FILE = "instances.json"
+TASKS_FILE, CONFIG_FILE = "tasks.json", "config.xml"
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ def _write_coco(folder: Path, out: Path, images: Iterator[Annotated], classes: S
                     "id": len(annotations) + 1,
                     "image_id": number,
                     "category_id": channel,
-                    "segmentation": {"size": [height, width], "counts": run_lengths(region)},
+                    "segmentation": {"size": [height, width], "counts": runs_of(region).counts.tolist()},
                     "area": int(region.sum()),
                     "bbox": [left, top, right - left + 1, bottom - top + 1],
                     "iscrowd": 1,  # what COCO calls a region that is given by run lengths
@@ -121,15 +127,12 @@ def _write_coco(folder: Path, out: Path, images: Iterator[Annotated], classes: S
         {"id": channel, "name": name, "supercategory": ""} for channel, name in enumerate(classes) if channel
     ]
     document = {"info": {}, "licenses": [], "images": listed, "annotations": annotations}
-    text = json.dumps({**document, "categories": categories}, ensure_ascii=False)
-    write_text(folder / COCO_FILE, text, out)
+    _write_compact(folder / COCO_FILE, out, {**document, "categories": categories})
 
 
-def run_lengths(region: np.ndarray) -> list[int]:
-    """Lengths of the runs of a mask, column by column, outside first: COCO's plain run lengths."""
-    flat = np.concatenate([[False], region.T.reshape(-1)])
-    changes = np.flatnonzero(flat[1:] != flat[:-1])
-    return np.diff([0, *changes, region.size]).tolist()
+def _write_compact(path: Path, out: Path, document: object) -> None:
+    """JSON on one line: run lengths would take a line each."""
+    write_text(path, json.dumps(document, ensure_ascii=False), out)
 
 
 def _write_labelme(folder: Path, out: Path, images: Iterator[Annotated], classes: Sequence[str]) -> None:
@@ -162,6 +165,49 @@ def _shape(region: np.ndarray, name: str) -> dict[str, Any]:
         "shape_type": "mask",
         "flags": {},
         "mask": base64.b64encode(png.getvalue()).decode(),
+    }
+
+
+def _write_label_studio(folder: Path, out: Path, images: Iterator[Annotated], classes: Sequence[str]) -> None:
+    """Tasks with predictions, which Label Studio imports, and the labelling interface that goes with them.
+
+    Images are named as files of a local storage: below the folder in which their common folder lies.
+    """
+    tasks = []
+    for image in images:
+        common = Path(os.path.realpath(image.path)).parents[image.name.count("/")]
+        result = [_brushed(image.ids == channel, classes[channel]) for channel in _shown(image.ids)]
+        place = quote(f"{common.name}/{image.name}", errors="surrogateescape")
+        tasks.append(
+            {
+                "data": {"image": f"/data/local-files/?d={place}"},
+                "predictions": [{"model_version": "segue", "result": result}],
+            }
+        )
+    _write_compact(folder / TASKS_FILE, out, tasks)
+    labels = "".join(f"    <Label value={quoteattr(name)}/>\n" for name in classes[1:])
+    _write_lines(
+        folder / CONFIG_FILE,
+        out,
+        [
+            "<View>",
+            '  <Image name="image" value="$image" zoom="true"/>',
+            f'  <BrushLabels name="label" toName="image">\n{labels}  </BrushLabels>',
+            "</View>",
+        ],
+    )
+
+
+def _brushed(region: np.ndarray, name: str) -> dict[str, Any]:
+    height, width = region.shape
+    return {
+        "from_name": "label",
+        "to_name": "image",
+        "type": "brushlabels",
+        "original_width": width,
+        "original_height": height,
+        "image_rotation": 0,
+        "value": {"format": "rle", "rle": pack(region), "brushlabels": [name]},
     }
 
 
@@ -199,5 +245,6 @@ def _corners(region: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:
 WRITERS: dict[Target, Callable[[Path, Path, Iterator[Annotated], Sequence[str]], None]] = {
     "coco": _write_coco,
     "labelme": _write_labelme,
+    "labelstudio": _write_label_studio,
     "voc": _write_voc,
 }

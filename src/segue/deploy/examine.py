@@ -20,6 +20,7 @@ from segue.deploy.extend import run_folder_of
 from segue.deploy.folder_images import folder_images
 from segue.deploy.model import Model
 from segue.deploy.model_folder import write_card
+from segue.deploy.teachers.outer_model import OuterModel
 from segue.deploy.verdict import channel_table, count, judge
 from segue.report.verdict import Gallery, write_verdict
 
@@ -30,7 +31,7 @@ HELD_OUT, ALL_PIXELS = "Held-out images of new classes", "where the models disag
 
 
 def examine(
-    old: Model,
+    old: Model | OuterModel,
     grown: Model,
     out: str | Path,
     data: str | Path,
@@ -70,7 +71,7 @@ def examine(
     return verdict
 
 
-def _look_here(old: Model, grown: Model, images: SegDataset, verdict: Verdict) -> Gallery:
+def _look_here(old: Model | OuterModel, grown: Model, images: SegDataset, verdict: Verdict) -> Gallery:
     """Of each old class among the reasons the image in which it loses most."""
     seen = MostChanged(grown.classes, grown.colours)
     table, places = channel_table(images.classes, grown.classes), {k: i for i, k in enumerate(images.keys)}
@@ -85,7 +86,7 @@ def _look_here(old: Model, grown: Model, images: SegDataset, verdict: Verdict) -
     return seen.gallery(LOOK_HERE, OF_THE_CLASS, len(old.classes))
 
 
-def _new_images(old: Model, grown: Model, images: SegDataset) -> Gallery:
+def _new_images(old: Model | OuterModel, grown: Model, images: SegDataset) -> Gallery:
     """Held-out images of new classes: what the model has learned, where labelled images show old classes."""
     seen = MostChanged(grown.classes, grown.colours)
     for index in range(min(MOST_IMAGES, len(images))):
@@ -95,7 +96,7 @@ def _new_images(old: Model, grown: Model, images: SegDataset) -> Gallery:
     return seen.gallery(HELD_OUT, ALL_PIXELS, len(old.classes))
 
 
-def labelled_images(check: str | Path, model: Model) -> SegDataset:
+def labelled_images(check: str | Path, model: Model | OuterModel) -> SegDataset:
     """The images of a check folder, which show at least one class of the model."""
     images = folder_images(check, "test")
     names = images.classes.names.values()

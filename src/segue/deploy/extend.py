@@ -30,6 +30,10 @@ from segue.deploy.load import load, load_run
 from segue.deploy.model import Model
 from segue.deploy.new_data import ready_folder
 from segue.deploy.normalisation import IMAGES, surer_normalisation
+from segue.deploy.student import METHOD as STUDENT_METHOD
+from segue.deploy.student import check_method, student_model, student_words
+from segue.deploy.teachers import as_teacher, refuse_growing
+from segue.deploy.teachers.outer_model import OuterModel
 from segue.engine.checkpoint import tensor_digest
 from segue.engine.learned import Learned, check_fit
 from segue.engine.preset import KEY
@@ -45,7 +49,7 @@ ALIKE = 0.8
 
 
 def extend(
-    model: Model | str | Path,
+    model: Model | OuterModel | str | Path,
     data: str | Path,
     out: str | Path,
     new: Sequence[str] = (),
@@ -59,14 +63,16 @@ def extend(
     sure: bool = False,
     keep: str | Path | None = None,
     before: Callable[[RunConfig], None] | None = None,
+    student: str | None = None,
 ) -> Model:
     """Teach a model the classes of a folder that it does not know yet, and write the grown model to `out`.
 
     `data` is a folder of images and masks, or annotations of another tool (COCO, LabelMe, Cityscapes, masks),
     which are converted to `OUT-data`. Only the new classes need to be annotated. `new` narrows them; `sure`
     says that names which look like slips of known ones are meant. `keep` is a folder of a few labelled images
-    of old classes, which are shown again. `before` sees the recipe before anything is trained. The model that
-    is extended stays as it is.
+    of old classes, which are shown again. `before` sees the recipe before anything is trained. `student`
+    names a backbone: a new network with it learns the old classes from the model's outputs alone
+    (docs/adopt-a-network.md). The model that is extended stays as it is.
 
     Examples:
         >>> import segue
@@ -75,22 +81,22 @@ def extend(
         'bird'
     """
     source = str(model) if isinstance(model, str | Path) else "the model"
-    loaded = load(model, "cpu") if isinstance(model, str | Path) else model
+    teacher = None if student is None else as_teacher(model)
+    loaded = _loaded(model) if teacher is None else student_model(teacher, str(student), overrides, device)
     out, display = Path(out), display or Display()
     _check_out(out, model, resume or overwrite)
     folder = Path(run_folder) if run_folder is not None else run_folder_of(out)
     with ready_folder(data, out, folder, resume, overwrite, display) as images:
         classes = new_classes(loaded, images, new, sure, data)
-        name = method or (loaded.history.method if loaded.history is not None else DEFAULT_METHOD)
-        said = [*_without_layer(loaded, name, overrides), *overrides]
-        words = with_balance(with_freezing(loaded, name, said, device))
-        config = recipe_of(loaded, images, classes, name, words, keep, device)
+        name, words = _step_words(loaded, teacher, method, overrides, device)
+        config = recipe_of(loaded, images, classes, name, words, keep, device, teacher)
         if isinstance(loaded.network, AdoptedNetwork) and loaded.history is None:
             _look_at_normalisation(loaded.network, images, config.train.crop, display)
         own = _is_own(loaded, config.method.name)
         kept = loaded.history.kept if loaded.history is not None and own else {}
         module = _own_module(loaded)
-        learned = Learned(handed_over(loaded.network, own)[1], kept, source, module)
+        outer = None if teacher is None else teacher.outer
+        learned = Learned(handed_over(loaded.network, own)[1], kept, source, module, outer)
         check_fit(config, learned)
         if before is not None:
             before(config)
@@ -103,6 +109,26 @@ def extend(
         grown = replace(grown, images=replace(grown.images, size=loaded.images.size))
     _save_whole(grown, out)
     return grown
+
+
+def _loaded(model: Model | OuterModel | str | Path) -> Model:
+    """A model that can grow."""
+    refuse_growing(model)
+    assert not isinstance(model, OuterModel)
+    return load(model, "cpu") if isinstance(model, str | Path) else model
+
+
+def _step_words(
+    model: Model, teacher: OuterModel | None, method: str | None, overrides: Sequence[str], device: str
+) -> tuple[str, list[str]]:
+    """The method of a step, and the words of its recipe with what they leave open."""
+    if teacher is not None:
+        name = method or STUDENT_METHOD
+        check_method(name, teacher)
+        return name, with_balance(student_words(overrides, device))
+    name = method or (model.history.method if model.history is not None else DEFAULT_METHOD)
+    said = [*_without_layer(model, name, overrides), *overrides]
+    return name, with_balance(with_freezing(model, name, said, device))
 
 
 def _own_module(model: Model) -> nn.Module | None:
@@ -129,7 +155,7 @@ def _without_layer(model: Model, method: str, overrides: Sequence[str]) -> list[
     return [f"method.params.layer.{part}=false" for part in ("projection", "fusion", "attention")]
 
 
-def _check_out(out: Path, model: Model | str | Path, again: bool) -> None:
+def _check_out(out: Path, model: object, again: bool) -> None:
     """Refuse to write the grown model over another one."""
     if isinstance(model, str | Path) and out.resolve() == user_path(model).resolve():
         raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
@@ -224,6 +250,7 @@ def recipe_of(
     overrides: Sequence[str],
     keep: str | Path | None = None,
     device: str = "auto",
+    teacher: OuterModel | None = None,
 ) -> RunConfig:
     """The recipe of the step: that of the model's run, on new images.
 
@@ -245,6 +272,8 @@ def recipe_of(
         "learned": len(steps),
         "learned_by": tensor_digest(model.network.state_dict()),
     }
+    if teacher is not None:
+        scenario |= {"teacher": teacher.place, "learned_by": teacher.digest}
     if keep is not None:
         scenario |= {"keep": str(keep), "keep_digest": kept_digest(open_kept(str(keep)))}
     for key in ("void", "future"):

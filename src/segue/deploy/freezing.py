@@ -6,7 +6,8 @@ to learn the class alone (docs/extend-a-model.md has figures). Their outputs are
 in a few fixed views.
 
 On a CPU that is so unless something else is said. A recipe that freezes stages by itself is followed: there
-student and teacher share the frozen stages, which alters no number.
+student and teacher share the frozen stages, which alters no number. Of an adopted network `auto` freezes the
+encoder, and nothing else is done.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import Any
 
 from segue.core import plugins
 from segue.core.config import RunConfig, TrainConfig
-from segue.core.errors import UserError
 from segue.core.overrides import parse_overrides
 from segue.core.progress import Display
 from segue.deploy.model import Model
 from segue.engine.device import pick_device
 from segue.methods.base import Method
+from segue.models.adopted.network import AdoptedNetwork
 from segue.models.segmenter import Segmenter
 
 AUTO = "auto"
@@ -37,10 +38,10 @@ def with_freezing(model: Model, method: str, overrides: Sequence[str], device: s
     said = parse_overrides(overrides)
     network, wanted = model.network, _section(said, "model").get("frozen_stages")
     on_cpu = pick_device(device).type == "cpu"
-    if not isinstance(network, Segmenter):
-        if wanted == AUTO:
-            raise UserError(f"{KEY}={AUTO} needs a network of Segue's own: leave it out, or give a number.")
-        return list(overrides)
+    if isinstance(network, AdoptedNetwork):
+        others = [word for word in overrides if word.partition("=")[0].strip() != KEY]
+        return [*others, f"{KEY}={network.parts.stages}"] if wanted == AUTO else list(overrides)
+    assert isinstance(network, Segmenter)
     if wanted is None and on_cpu and not network.config.frozen_stages and _freezes_late(method):
         wanted = AUTO
     words = [word for word in overrides if wanted != AUTO or word.partition("=")[0].strip() != KEY]

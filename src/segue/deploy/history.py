@@ -49,7 +49,7 @@ class History:
 
 PLACES = (
     *(("data", "root"), ("data", "skip"), ("model", "weights")),
-    *(("scenario", "manifest"), ("scenario", "keep")),
+    *(("scenario", "manifest"), ("scenario", "keep"), ("scenario", "teacher")),
 )
 """recipe keys that name files of the machine where a run was trained"""
 

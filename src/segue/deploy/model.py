@@ -171,11 +171,13 @@ class Model:
         input: InputKind = "uint8",
         smaller: Smaller | None = None,
         images: str | Path | None = None,
+        size: int | None = None,
     ) -> Report | None:
         """Write the model for other programs: .onnx, .pt (TorchScript), .pt2 (torch.export); or as `save`.
 
-        The file takes `image`, 0..255, batch x 3 x height x width, of any size, and gives `logits` and `mask`
-        at that size. It is compared with the model before it is kept. docs/export.md has the choices.
+        The file takes `image`, 0..255, batch x 3 x height x width, of any size unless a side is given, and
+        gives `logits` and `mask` at that size. It is compared with the model before it is kept.
+        docs/export.md has the choices.
 
         Examples:
             >>> import segue
@@ -185,7 +187,7 @@ class Model:
         """
         from segue.deploy.export.write import Wanted, check_export, export_graph  # it imports this file
 
-        wanted = Wanted(outputs, input, smaller, images)
+        wanted = Wanted(outputs, input, smaller, images, size)
         if check_export(path, wanted) in GRAPHS:
             return export_graph(self, path, wanted)
         self.save(path)

@@ -121,6 +121,7 @@ def load_folder(folder: Path, module: nn.Module | None = None) -> Stored:
         raise UserError(f"{folder} is damaged or was edited: its content does not match its digest.")
     try:
         section = validate(Section, found, "segue")
+        _check_labels(config, section.header.classes)
         network = described_network(section.header, load_tensors(weights), module)
         kept: dict[str, Tensor] = load_tensors(rest) if rest else {}
         history = None
@@ -177,6 +178,12 @@ def _digest(config: Mapping[str, Any], preparation: Mapping[str, Any], *contents
     for content in contents:
         digest.update(hashlib.blake2b(content).digest())
     return f"blake2b:{digest.hexdigest()}"
+
+
+def _check_labels(config: Mapping[str, Any], classes: Sequence[str]) -> None:
+    """The names for other programs are those for Segue."""
+    if config.get("id2label") != {str(channel): name for channel, name in enumerate(classes)}:
+        raise ValueError("its 'id2label' names other classes than its section 'segue'")
 
 
 def _check_history(classes: Sequence[str], steps: Sequence[Sequence[str]], recipe: Mapping[str, Any]) -> None:

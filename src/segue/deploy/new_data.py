@@ -21,7 +21,13 @@ from segue.engine.folder import locked
 
 LISTING = "converted-files.txt"
 """file in a conversion that lists all others: what may be removed again"""
-TITLES = {"coco": "COCO", "labelme": "LabelMe", "polygons": "Cityscapes polygons", "voc": "VOC masks"}
+TITLES = {
+    "coco": "COCO",
+    "labelme": "LabelMe",
+    "labelstudio": "Label Studio",
+    "polygons": "Cityscapes polygons",
+    "voc": "VOC masks",
+}
 TITLES |= {"cityscapes ids": "Cityscapes ids", "folder": "images and masks"}
 
 

@@ -24,8 +24,8 @@ from segue.deploy.prepare import ImageLike, Preparation
 
 LARGEST = 2**31
 """bytes of the largest ONNX file"""
-QUIET = 3
-"""onnxruntime's level of messages that are errors"""
+QUIET = 4
+"""onnxruntime's level of messages with which it ends; its errors become sentences here"""
 
 
 def load_onnx(path: str | Path, device: str = "auto") -> OnnxModel:
@@ -51,7 +51,15 @@ class OnnxModel:
         outputs = [output.name for output in self.session.get_outputs()]
         wanted = [output for output in (MAP, LOGITS) if output in outputs]
         if not wanted:
-            raise UserError(f"{name} gives masks alone: write it again without '--output mask'.")
+            raise UserError(
+                f"{name} gives {' and '.join(outputs)} alone: write it again with '--output all'."
+            )
+        side = self.session.get_inputs()[0].shape[-1]
+        if isinstance(side, int):
+            raise UserError(
+                f"{name} takes images of {side} x {side} pixels alone, for other programs: use the model that"
+                " it was made of, or write it again without --size."
+            )
         self.output = wanted[0]
         self.kind = np.float32 if self.session.get_inputs()[0].type == "tensor(float)" else np.uint8
 

@@ -23,7 +23,7 @@ ImageLike = str | Path | Image.Image | np.ndarray
 MOST_PIXELS = 2**22
 """pixels of the largest input that a network gets: 2048 x 2048"""
 LONGEST_SIDE = 2**14
-"""length of its longer side: bringing an answer back to an image's size takes memory for both lengths"""
+"""length of its longer side"""
 
 
 @dataclass(frozen=True)

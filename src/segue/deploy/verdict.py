@@ -18,6 +18,7 @@ from segue.data.datasets.base import SegDataset
 from segue.deploy.changes import MostChanged
 from segue.deploy.model import Model
 from segue.deploy.taken_for import taken_for_new
+from segue.deploy.teachers.outer_model import OuterModel
 
 RESAMPLES = 1000
 
@@ -40,7 +41,7 @@ class Counts:
 
 
 def count(
-    old: Model,
+    old: Model | OuterModel,
     grown: Model,
     images: SegDataset,
     labelled: bool,
@@ -93,7 +94,7 @@ def channel_table(classes: ClassTable, channels: Sequence[str]) -> np.ndarray:
 
 
 def judge(
-    old: Model, counts: Counts, new: dict[str, float | None], labelled: bool, limits: Limits
+    old: Model | OuterModel, counts: Counts, new: dict[str, float | None], labelled: bool, limits: Limits
 ) -> Verdict:
     """The verdict that the counts and the scores of new classes give."""
     names = old.classes[1:]

@@ -21,9 +21,11 @@ from segue.data.datasets.base import DataSplit, SegDataset
 from segue.data.index import class_index
 from segue.engine.seeds import derive_seed, seed_all
 from segue.methods.base import Method
+from segue.models.adopted.grow import AdoptedClassifier
 from segue.models.build import build_network
-from segue.models.classifier import GrowingClassifier
+from segue.models.classifier import GrowingClassifier, RidgeClassifier
 from segue.models.network import Network
+from segue.models.twins import Twins
 
 DOCTOR = "segue data check --skip-bad FILE"
 
@@ -55,6 +57,13 @@ def check_weights(model: ModelConfig) -> None:
     """A network that begins with random weights has to be meant, and none of it can be frozen."""
     if model.backbone == "tiny" or model.weights or model.pretrained:  # there are no weights of tiny
         return
+    if model.pretrained is None and model.network is not None:
+        raise UserError(
+            f"Where do the weights of {model.backbone} come from? From a folder of its library:"
+            " model.network=hf:FOLDER. From a file with those of the network or of its encoder:"
+            " model.weights=FILE. An encoder that smp downloads: model.pretrained=true. From nothing, which"
+            " needs many images and epochs: model.pretrained=false."
+        )
     if model.pretrained is None:
         raise UserError(
             f"Where do the weights of {model.backbone} come from? From a file: model.weights=FILE. From the"
@@ -85,16 +94,13 @@ def build_method(
     seed_all(derive_seed(config.train.seed))
     structure = config.model if initial_weights else replace(config.model, weights=None, pretrained=False)
     network = build_network(structure, copy.deepcopy(module))
-    if initial_weights and config.model.network is None:
+    if initial_weights:
         check_weights(config.model)  # a backbone that there is not was named first
     _check_crop(config, network)
     method = kind(config.method.params, network).to(device)
     method.new_start = config.method.start
-    if config.method.start != "own" and not isinstance(method.model.classifier, GrowingClassifier):
-        raise UserError(
-            f"method.start={config.method.start} begins new classifiers like background, which the"
-            f" classifiers of {config.method.name} do not have: leave method.start out."
-        )
+    _check_start(config, network)
+    _check_fuse(config, method)
     if config.train.channels_last:
         method = method.to(memory_format=torch.channels_last)
     if config.train.checkpointing:
@@ -102,6 +108,34 @@ def build_method(
     if config.train.compile:
         method.model.compile()
     return method
+
+
+def _check_start(config: RunConfig, network: Network) -> None:
+    """Only rows beside those of background can begin like it; NeST's composition knows Segue's own ones."""
+    start, classifier = config.method.start, network.classifier
+    adopted = isinstance(classifier, AdoptedClassifier) and not network.closed and start != "similar"
+    if start != "own" and not adopted and not isinstance(classifier, GrowingClassifier):
+        raise UserError(
+            f"method.start={start} begins new classifiers like background, which the classifiers of"
+            f" {config.method.name} in {config.model.backbone} cannot: leave method.start out."
+        )
+
+
+def _check_fuse(config: RunConfig, method: Method) -> None:
+    """Weights of two steps can be averaged only if they mean the same in both."""
+    if config.method.fuse == "none":
+        return
+    if any(isinstance(module, Twins) for module in method.model.modules()):
+        raise UserError(
+            f"method.fuse={config.method.fuse} averages the weights of two steps, but RCIL merges its twins"
+            " in between, so that the same weight is another: leave method.fuse out, or use RCIL's losses"
+            " alone, method.params.branches=none."
+        )
+    if isinstance(method.model.classifier, RidgeClassifier):
+        raise UserError(
+            f"method.fuse={config.method.fuse} averages trained weights, and {config.method.name} trains none"
+            " after step 0: leave method.fuse out."
+        )
 
 
 def _check_crop(config: RunConfig, network: Network) -> None:

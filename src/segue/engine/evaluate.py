@@ -11,6 +11,7 @@ from segue.core.classes import IGNORE
 from segue.core.progress import Bar
 from segue.data.batches import Batches
 from segue.engine.device import autocast
+from segue.engine.image_tally import ImageTally
 from segue.losses.processes import sum_over_processes
 from segue.methods.base import Method
 from segue.models.classifier import close_background
@@ -23,10 +24,14 @@ def evaluate(
     precision: str = "fp32",
     bar: Bar | None = None,
     closed: bool = False,
+    tally: ImageTally | None = None,
 ) -> np.ndarray:
-    """Integer confusion matrix (rows truth, columns prediction); ignored pixels are not counted."""
+    """Integer confusion matrix (rows truth, columns prediction); ignored pixels are not counted.
+
+    `tally` counts every image by itself, too.
+    """
     name = next(iter(method.predictors()))
-    return evaluate_by(method, (name,), batches, channels, precision, bar, closed)[name]
+    return evaluate_by(method, (name,), batches, channels, precision, bar, closed, tally)[name]
 
 
 @torch.inference_mode()
@@ -38,6 +43,7 @@ def evaluate_by(
     precision: str = "fp32",
     bar: Bar | None = None,
     closed: bool = False,
+    tally: ImageTally | None = None,
 ) -> dict[str, np.ndarray]:
     """A confusion matrix for each way to predict, all in one pass over the images of all processes.
 
@@ -56,8 +62,10 @@ def evaluate_by(
         truth = batch.labels[valid] * channels
         for name, confusion in confusions.items():
             scores = close_background(logits[name]) if closed else logits[name]
-            predicted = scores.argmax(1)[valid]
-            confusion += torch.bincount(truth + predicted, minlength=channels * channels)
+            predicted = scores.argmax(1)
+            confusion += torch.bincount(truth + predicted[valid], minlength=channels * channels)
+            if tally is not None:
+                tally.add(batch, predicted)
         done += batch.global_size
         if bar is not None:
             bar.update(done, "images")

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +31,7 @@ MAY_CHANGE = frozenset(
         *(
             "data.root",
             "scenario.keep",
+            "scenario.teacher",
             "train.workers",
             "train.save_seconds",
             "train.checkpointing",
@@ -72,19 +73,23 @@ def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool)
     if overwrite and began:
         check_own(folder)
     elif resume and began:
-        stored = complete(read_yaml(folder / "recipe.yaml"))  # it may be older than some settings
-        lines = differences(read_back(stored), read_back(config))
-        lines = [line for line in lines if line.split(":")[0] not in MAY_CHANGE]
-        if lines:
-            raise UserError(
-                f"{folder} was started with another recipe (stored -> asked for):\n  "
-                + "\n  ".join(lines)
-                + "\nResume with the stored recipe (segue train FOLDER --resume), or start anew: --overwrite."
-            )
+        check_recipe(folder, read_yaml(folder / "recipe.yaml"), config)
     elif content and not (resume or overwrite):
         raise UserError(
             f"The run folder {folder} exists. Go on with --resume, start anew with --overwrite,"
             " or name another with --out."
+        )
+
+
+def check_recipe(folder: Path, recipe: Mapping[str, Any], config: RunConfig) -> None:
+    """A run may go on, or count as done, with the very recipe that it was started with."""
+    stored = complete(recipe)  # it may be older than some settings
+    lines = differences(read_back(stored), read_back(config))
+    if lines := [line for line in lines if line.split(":")[0] not in MAY_CHANGE]:
+        raise UserError(
+            f"{folder} was started with another recipe (stored -> asked for):\n  "
+            + "\n  ".join(lines)
+            + "\nResume with the stored recipe (segue train FOLDER --resume), or start anew: --overwrite."
         )
 
 

@@ -20,6 +20,7 @@ from segue.engine.build import build_method
 from segue.engine.checkpoint import load_strictly
 from segue.methods.base import Method
 from segue.models.network import Network
+from segue.models.outer import Outer, OuterTeacher
 
 MODEL = "model."
 """prefix of the network in the state of a method"""
@@ -37,6 +38,8 @@ class Learned:
     """place of the model, for messages"""
     module: nn.Module | None = None
     """the user's own module that the network was adopted from, if no recipe can build it"""
+    teacher: Outer | None = None
+    """model from which the network, new as it is, learns the first steps' classes; None: it knows them"""
 
 
 def kept_state(method: Method, network: Network) -> dict[str, Tensor]:
@@ -59,6 +62,11 @@ def begin_with(method: Method, learned: Learned) -> tuple[str, ...]:
     told = network | dict(learned.kept)
     for what, names in (("has", network), ("keeps", learned.kept)):
         if unknown := [name for name in names if name not in fresh]:
+            if "classifier" in method.needs:
+                raise UserError(
+                    f"{type(method).__name__} has a classifier of its own, trained from the first step on: it"
+                    f" cannot go on with {learned.source}. caf, mib and others take a model as it is."
+                )
             raise UserError(
                 f"{learned.source} {what} '{unknown[0]}', with which {type(method).__name__} cannot go on:"
                 " extend it with the method that made it."
@@ -66,6 +74,13 @@ def begin_with(method: Method, learned: Learned) -> tuple[str, ...]:
     state = {name: told.get(name, tensor) for name, tensor in fresh.items()}
     load_strictly(method, state, Path(learned.source))
     return tuple(name for name in fresh if name not in told)
+
+
+def set_teacher(method: Method, learned: Learned | None) -> None:
+    """Let a method that has grown for its first own step learn from an outer teacher, if there is one."""
+    if learned is not None and learned.teacher is not None:
+        method.teacher = OuterTeacher(learned.teacher, method.deployed())  # type: ignore[assignment]
+        method.model.closed = learned.teacher.closed
 
 
 def check_fit(config: RunConfig, learned: Learned) -> None:

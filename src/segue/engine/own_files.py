@@ -15,11 +15,11 @@ LAUNCH_FILE = "launch.txt"
 """file that names the last torchrun here; kept, since a process may die after the last record is written"""
 OWN_FILE = re.compile(
     rf"recipe\.yaml|scenario\.json|log\.jsonl|times\.jsonl|verdict\.(json|html)|{re.escape(LAUNCH_FILE)}"
-    r"|checkpoints/step\d+(-\d+)?\.safetensors|(steps|memory)/\d+\.json|trajectory/\d+-\d+\.json"
+    r"|checkpoints/step\d+(-\d+)?\.safetensors|(steps|memory)/\d+\.json|counts/\d+\.npz|trajectory/\d+-\d+\.json"
     r"|samples/(index\.json|\d+/(input|truth|step\d+(-[^/]+)?)\.png)"
     r"|tensorboard/events\.out\.tfevents\.[^/]+|mlflow\.db"
 )
-OWN_FOLDER = re.compile(r"checkpoints|steps|memory|trajectory|samples(/\d+)?|tensorboard")
+OWN_FOLDER = re.compile(r"checkpoints|steps|memory|counts|trajectory|samples(/\d+)?|tensorboard")
 HALF_WRITTEN = re.compile(r"((?:[^/]+/)*)\.([^/]+)\.[^./]+\.part")
 """names of files that a killed process leaves, with the folder and name of the file they stand for"""
 SHOWN = 5

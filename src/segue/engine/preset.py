@@ -71,7 +71,8 @@ def _freeze(layers: dict[str, Any], asked: Mapping[str, Any], chosen: ChosenPres
     model = merge(layers, asked).get("model") or {}
     pretrained = isinstance(model, Mapping) and (model.get("weights") or model.get("pretrained") is True)
     whose = chosen.values.get("model", {}).get("backbone")
-    if not pretrained or not chosen.frozen_stages or model.get("backbone") != whose:
+    other = model.get("network") is not None or model.get("backbone") != whose
+    if not pretrained or not chosen.frozen_stages or other:
         return layers
     return merge(layers, {"model": {"frozen_stages": chosen.frozen_stages}})
 
@@ -82,7 +83,7 @@ def _named(values: Mapping[str, Any], section: str, key: str) -> bool:
 
 
 def names_network(values: Mapping[str, Any]) -> bool:
-    return _named(values, "model", "backbone")
+    return _named(values, "model", "backbone") or _named(values, "model", "network")
 
 
 def _sentence(chosen: ChosenPreset, values: Mapping[str, Any], published: bool) -> str:
@@ -91,7 +92,8 @@ def _sentence(chosen: ChosenPreset, values: Mapping[str, Any], published: bool) 
     if chosen.name == "paper":
         return f"{start}: the published protocol."
     model, train = values["model"], values["train"]
-    what = f"{model['backbone']}, crop {train['crop']}, batch {train['batch_size']}, {train['epochs']} epochs"
+    network = model.get("network") or model["backbone"]
+    what = f"{network}, crop {train['crop']}, batch {train['batch_size']}, {train['epochs']} epochs"
     others = " or ".join(f"preset={name}" for name in PRESETS if name not in (chosen.name, "paper"))
     paper = "The published protocol: preset=paper." if published else f"Or choose {others}, preset=paper."
     return f"{start}: {what}, {train['precision']}." + ("" if chosen.why == SAID else f" {paper}")

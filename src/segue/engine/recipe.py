@@ -24,12 +24,15 @@ from segue.core.config import RunConfig, as_dict, validate
 from segue.core.declaration import BenchmarkValues, Declaration
 from segue.core.errors import UserError, suggest
 from segue.core.manifest import read_manifest
+from segue.core.networks import named_network
 from segue.core.overrides import merge, nest, parse_overrides
 from segue.core.records import read_yaml
 from segue.core.scenario import canonical_split
 from segue.data.datasets.base import SegDataset
 from segue.engine.preset import KEY, PresetRequest, names_network
 
+OF_BACKBONES = ("backbone", "head", "output_stride", "stages")
+"""settings that a network of another library has no use for"""
 OF_ROW = "method.name"
 """key by which a section of `methods` is a row of its own: another form of the method that it names"""
 
@@ -155,7 +158,7 @@ def complete(asked: Mapping[str, Any], preset: PresetRequest | None = None) -> R
     layers = merge(data_kind.protocol, _benchmark_values(declared, asked))
     if preset is not None:
         layers = preset.lay(data_kind, layers, asked)
-    whole = _with_weights(merge(merge(layers, _variant_values(declared, asked)), asked))
+    whole = _with_weights(_with_network(merge(merge(layers, _variant_values(declared, asked)), asked)))
     if not _section(whole, "scenario").get("split"):
         raise UserError("Which split? Add --split B-I, such as 15-5: 15 classes first, then 5 at a time.")
     data: Any = validate(data_kind.Config, _section(whole, "data"), "data")
@@ -166,6 +169,26 @@ def complete(asked: Mapping[str, Any], preset: PresetRequest | None = None) -> R
     if reason := data_kind.no_modes.get(config.scenario.mode):
         raise UserError(f"{config.scenario.dataset} has no mode '{config.scenario.mode}': {reason}")
     return config
+
+
+def _with_network(whole: dict[str, Any]) -> dict[str, Any]:
+    """A network of another library that is named by a text, described; backbone and head make room for it."""
+    model = _section(whole, "model")
+    if not isinstance(model.get("network"), str):
+        return whole
+    named = named_network(model["network"])
+    if named.weights is not None and model.get("weights"):
+        raise UserError(
+            f"model.network={model['network']} brings its weights: drop model.weights={model['weights']}."
+        )
+    said = {key: value for key, value in model.items() if key not in OF_BACKBONES}
+    if named.complete:
+        said["pretrained"] = False
+    weights = named.weights or said.get("weights")
+    return {
+        **whole,
+        "model": {**said, "backbone": named.name, "network": named.described, "weights": weights},
+    }
 
 
 def _with_weights(whole: dict[str, Any]) -> dict[str, Any]:

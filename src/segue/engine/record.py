@@ -14,18 +14,23 @@ import numpy as np
 import torch
 
 import segue
-from segue.core.config import RunConfig, recipe_hash
+from segue.core.config import ModelConfig, RunConfig, recipe_hash
 from segue.core.declaration import replay_memory
+from segue.core.image_counts import ImageCounts, digest
 from segue.core.metrics import step_scores
 from segue.core.records import StepRecord, TrajectoryRecord
 from segue.core.scenario import Step
 from segue.data.exemplars import write_exemplars
 from segue.engine.data import Data
 from segue.engine.evaluate import evaluate, evaluate_by
+from segue.engine.image_tally import ImageTally
 from segue.engine.log import RunLog
 from segue.engine.samples import choose_samples, write_inputs, write_predictions
 from segue.engine.site import Site
 from segue.methods.base import Method
+
+LIBRARIES = {"smp": "segmentation_models_pytorch", "hf": "transformers"}
+"""packages of networks from elsewhere, by the name of their family"""
 
 
 def watcher(method: Method, data: Data, step: Step, site: Site) -> Callable[[int], None]:
@@ -53,13 +58,19 @@ def record_step(
 ) -> None:
     """Test a finished step and write its record and its pictures."""
     began = time.monotonic()
-    batches = data.test_batches(step.index, site.device)
+    batches, tally = data.test_batches(step.index, site.device), None
+    if step.index == len(data.scenario) - 1:  # what methods are compared by
+        tally = ImageTally(len(batches.data), step.num_channels, site.device)
     with site.display.bar(f"{step_title(data, step)} test", len(batches.data)) as bar:
         precision, closed = data.config.train.precision, data.config.eval.closed
-        confusion = evaluate(method, batches, step.num_channels, precision, bar, closed)
+        confusion = evaluate(method, batches, step.num_channels, precision, bar, closed, tally)
+    counts = None if tally is None else tally.total().numpy()
     seconds = {"train": round(outcome["seconds"], 3), "eval": round(time.monotonic() - began, 3)}
     if site.group.first:
         _pictures(method, data, step, site)
+        if counts is not None:
+            keys = [data.test_set.keys[image] for image in data.test_images[step.index]]
+            ImageCounts(counts, digest(keys)).write(site.folder, step.index)
         _write_record(method, data, step, site, outcome, confusion, seconds)
         scores = _mean_ious(confusion, data)
         if log is not None:
@@ -107,7 +118,7 @@ def _write_record(
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         policy={"mode": scenario.mode, "void": scenario.void, "future": scenario.future, **_tested(config)},
         seed=config.train.seed,
-        versions=versions(site.device, site.group.size),
+        versions=versions(site.device, site.group.size, config.model),
         recipe_hash=recipe_hash(config),
         losses=outcome["losses"],
         seconds=seconds,
@@ -119,7 +130,14 @@ def _write_record(
         },
         offline=scenario.offline,
         shown=_shown(data, step),
+        kept=None if scenario.offline else sum(value.nbytes for value in _own_state(method)),
     ).write(folder)
+
+
+def _own_state(method: Method) -> list[torch.Tensor]:
+    """What a method takes along beside its model; a teacher is the model of the step before, not counted."""
+    state = method.state_dict().items()
+    return [value for name, value in state if torch.is_tensor(value) and not name.startswith("model.")]
 
 
 def _shown(data: Data, step: Step) -> dict[str, int]:
@@ -158,12 +176,18 @@ def _pictures(method: Method, data: Data, step: Step, site: Site) -> None:
     write_predictions(folder, method, batch, step.index, data.config.eval.closed)
 
 
-def versions(device: torch.device, processes: int = 1) -> dict[str, str]:
-    """What computed a record: packages, device, threads and processes."""
+def versions(device: torch.device, processes: int = 1, model: ModelConfig | None = None) -> dict[str, str]:
+    """What computed a record: packages, device, threads and processes.
+
+    `model` tells the library of a network from elsewhere.
+    """
+    network = model.network if model is not None else None
+    library = LIBRARIES.get((network or {}).get("source", {}).get("kind", ""))
     return {
         "segue": segue.__version__,
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "torchvision", "timm", "numpy")},
+        **({library: version(library)} if library is not None else {}),
         "device": torch.cuda.get_device_name(device)
         if device.type == "cuda"
         else f"{device.type} {platform.machine()}",

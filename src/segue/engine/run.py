@@ -35,7 +35,7 @@ from segue.engine.folder import (
 )
 from segue.engine.frozen_cache import with_frozen_maps
 from segue.engine.interrupt import interrupts
-from segue.engine.learned import Learned, begin_with
+from segue.engine.learned import Learned, begin_with, set_teacher
 from segue.engine.log import RunLog
 from segue.engine.own_files import clear_folder
 from segue.engine.processes import Group, joined
@@ -186,6 +186,8 @@ def _run_steps(
                 method.pass_through(step)
             else:
                 method.grow(step)
+            if step.index == first:
+                set_teacher(method, learned)
             if step.index < max(point.finished_step, first - 1):
                 continue
             if step.index == point.finished_step:

@@ -100,7 +100,9 @@ def _of_method(kind: type[Method], config: RunConfig) -> Start:
         content = user_path(config.method.name).read_bytes()
         whose = {"file": hashlib.sha256(content).hexdigest()[:16], **whose}
     said = kind.start(params) if not is_file or "start" in vars(kind) else Method.start.__func__(kind, params)
-    model = {**whose, **said.model} if said.model else {}
+    # networks of other libraries have a classifier of their own, under other names than that of a method
+    own_classifier = config.model.network is not None and "classifier" in kind.needs
+    model = {**whose, **said.model} if said.model or own_classifier else {}
     return Start(model, None if said.gathered is None else {**whose, **said.gathered})
 
 

@@ -3,7 +3,7 @@
 Shapes: B batch, K channels, h x w at the model's stride, H x W at the labels' resolution. A strip holds N
 images (often one) and R rows: N x R x K x W, channels before columns, so that all work runs along rows.
 
-Bilinear upsampling is linear: a matrix for the columns and one for the rows. A strip is made of the few rows
+Bilinear upsampling is linear: matrices for the columns and for the rows. A strip is made of the few rows
 of the map that it needs, looked at while it is in the cache, and the transposed matrices bring a gradient
 back.
 """
@@ -18,12 +18,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from segue.losses.resizing import ALIGNED, BILINEAR, NEAREST, present_resize
+from segue.losses.resizing import ALIGNED, NEAREST, present_resize
 
 STRIP_ELEMENTS = 2**20
 """logits in a strip on the CPU: four megabytes, so that caches help, and enough to make calls cheap"""
 LEAST_ROWS = 12
 """smallest number of rows in a strip: neighbouring strips compute some rows of the map twice"""
+BLOCK = 2048
+"""rows or columns that are resampled by one matrix: one for all would be larger than a long thin picture"""
 LARGE_STRIP_ELEMENTS = 2**25
 """logits in a strip on an accelerator: enough to fill it"""
 
@@ -51,48 +53,65 @@ def labels_of_map(labels_BHW: Tensor, map_BFhw: Tensor) -> Tensor:
     return F.interpolate(labels_BHW[:, None].float(), map_BFhw.shape[-2:], mode="nearest-exact")[:, 0].long()
 
 
-@lru_cache(maxsize=32)
-def resampling_matrix(
-    source: int, target: int, dtype: torch.dtype, device: torch.device, resize: str = BILINEAR
-) -> tuple[Tensor, list[int]]:
-    """Weights of resampling along one side (target x source), and the first source of each target.
+@lru_cache(maxsize=128)
+def resampling_band(
+    source: int, target: int, places: tuple[int, int], dtype: torch.dtype, device: torch.device, resize: str
+) -> tuple[slice, Tensor]:
+    """The sources of some places of a resampled side, and their weights (places x sources).
 
     The arithmetic is torch's own, in its order and precision, so that the weights are the same numbers.
     """
-    scale = torch.tensor(source, dtype=dtype) / target
+    scale, target_T = torch.tensor(source, dtype=dtype) / target, torch.arange(*places, dtype=dtype)
     if resize == ALIGNED:
         scale = torch.tensor(max(source - 1, 0), dtype=dtype) / max(target - 1, 1)
-        position_T = scale * torch.arange(target, dtype=dtype)
+        position_T = scale * target_T
     elif resize == NEAREST:
-        position_T = (scale * torch.arange(target, dtype=dtype)).floor()
+        position_T = (scale * target_T).floor()
     else:
-        position_T = (scale * (torch.arange(target, dtype=dtype) + 0.5) - 0.5).clamp_min(0)
+        position_T = (scale * (target_T + 0.5) - 0.5).clamp_min(0)
     lower_T = position_T.long().clamp_max(source - 1)
     share_T = (position_T - lower_T).clamp(0, 1)
-    matrix = torch.zeros(target, source, dtype=dtype)
-    matrix.scatter_add_(1, lower_T[:, None], 1 - share_T[:, None])
-    matrix.scatter_add_(1, (lower_T[:, None] + 1).clamp_max(source - 1), share_T[:, None])
-    return matrix.to(device), lower_T.tolist()
+    near = slice(int(lower_T[0]), min(int(lower_T[-1]) + 2, source))
+    lower_T1 = lower_T[:, None] - near.start
+    matrix = torch.zeros(len(target_T), near.stop - near.start, dtype=dtype)
+    matrix.scatter_add_(1, lower_T1, 1 - share_T[:, None])
+    matrix.scatter_add_(1, (lower_T1 + 1).clamp_max(matrix.shape[1] - 1), share_T[:, None])
+    return near, matrix.to(device)
 
 
 class Resampling:
     """Resampling of h x w maps to H x W, strip by strip, and its transpose; as `resized_as` says."""
 
     def __init__(self, source: Sequence[int], target: Sequence[int], like: Tensor) -> None:
-        (self.rows_Hh, self._first), (self.columns_Ww, _) = (
-            resampling_matrix(a, b, like.dtype, like.device, present_resize())
-            for a, b in zip(source, target, strict=True)
-        )
-        self._same_rows, self._same_columns = (a == b for a, b in zip(source, target, strict=True))
+        (self._height, self._width), self._kind = zip(source, target, strict=True), (like.dtype, like.device)
+        self._same_rows, self._same_columns = (a == b for a, b in (self._height, self._width))
+        self._resize = present_resize()
 
     def widen(self, map_NKhw: Tensor) -> Tensor:
         """All columns, the rows still few: N x h x K x W."""
         map_NhKw = map_NKhw.transpose(1, 2)
-        return map_NhKw.contiguous() if self._same_columns else map_NhKw @ self.columns_Ww.t()
+        if self._same_columns:
+            return map_NhKw.contiguous()
+        blocks = [map_NhKw[..., near] @ weights_Cn.t() for near, _, weights_Cn in self._blocks()]
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=-1)
 
     def narrow(self, wide_NhKW: Tensor) -> Tensor:
         """The transpose of `widen`: N x K x h x w."""
-        return (wide_NhKW if self._same_columns else wide_NhKW @ self.columns_Ww).transpose(1, 2)
+        if self._same_columns:
+            return wide_NhKW.transpose(1, 2)
+        narrow_NhKw = wide_NhKW.new_zeros(*wide_NhKW.shape[:-1], self._width[0])
+        for near, columns, weights_Cn in self._blocks():
+            narrow_NhKw[..., near] += wide_NhKW[..., columns] @ weights_Cn
+        return narrow_NhKw.transpose(1, 2)
+
+    def _blocks(self) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Columns of the map, those of the result that are made of them, and the weights."""
+        for start in range(0, self._width[1], BLOCK):
+            columns = slice(start, min(start + BLOCK, self._width[1]))
+            near, weights_Cn = resampling_band(
+                *self._width, (columns.start, columns.stop), *self._kind, self._resize
+            )
+            yield near, columns, weights_Cn
 
     def strip(self, wide_NhKW: Tensor, rows: slice, room: Tensor | None = None) -> Tensor:
         """Some rows of the result, N x R x K x W; `room` is memory to write them to."""
@@ -116,9 +135,8 @@ class Resampling:
         into_NhKW[:, near].flatten(2).baddbmm_(weights_NnR, strip_NRKW.flatten(2))
 
     def _near(self, rows: slice) -> tuple[slice, Tensor]:
-        """The rows of the map that some rows of the result are made of."""
-        near = slice(self._first[rows.start], self._first[rows.stop - 1] + 2)
-        return near, self.rows_Hh[rows, near]
+        """The rows of the map that some rows of the result are made of, and their weights."""
+        return resampling_band(*self._height, (rows.start, rows.stop), *self._kind, self._resize)
 
 
 class Cutting:
@@ -129,7 +147,7 @@ class Cutting:
         height, width = size
         self.batch, self.height = batch, height
         self._images = max(1, min(elements // (channels * height * width), batch))
-        self._rows = min(max(LEAST_ROWS, elements // (channels * width)), height)
+        self._rows = min(max(LEAST_ROWS, elements // (channels * width)), height, BLOCK)
         self.elements = self._images * self._rows * channels * width
         """in the largest strip"""
 

@@ -71,12 +71,16 @@ class CrossEntropy(Term):
 
 @dataclass(frozen=True, eq=False)
 class UnbiasedCrossEntropy(Term):
-    """The label background means "background or any old class" (CAF eq. 14-15)."""
+    """The label background means "background or any old class" (CAF eq. 14-15).
+
+    In images of earlier steps it means "background or any new class" (MiB-AugM, arXiv 2405.09858).
+    """
 
     labels_BHW: Tensor
     num_channels: int
     num_old: int
     class_weight_K: Tensor | None = None
+    earlier_B: Tensor | None = None
 
     def check(self, logits_BKhw: Tensor) -> None:
         _as_many("labels", self.labels_BHW, len(logits_BKhw))
@@ -88,9 +92,15 @@ class UnbiasedCrossEntropy(Term):
         index_NRW, counts_NRW = _targets(labels_NRW, strip.dtype)
         if self.class_weight_K is not None:
             counts_NRW = (counts_NRW * self.class_weight_K[index_NRW]).to(strip.dtype)
+        whole, old = ((0, self.num_channels),), ((0, self.num_old),)
         new_NRW = counts_NRW * (labels_NRW >= self.num_old)
-        sums = [(((0, self.num_channels),), counts_NRW), (((0, self.num_old),), new_NRW - counts_NRW)]
-        return Parts(sums, (index_NRW, new_NRW))
+        if self.earlier_B is None:
+            return Parts([(whole, counts_NRW), (old, new_NRW - counts_NRW)], (index_NRW, new_NRW))
+        earlier_N11 = self.earlier_B[strip.images, None, None]
+        told_NRW = torch.where(earlier_N11, counts_NRW * (labels_NRW != 0), new_NRW)
+        untold_NRW, merged = told_NRW - counts_NRW, ((0, 1), (self.num_old, self.num_channels))
+        sums = [(whole, counts_NRW), (old, untold_NRW * ~earlier_N11), (merged, untold_NRW * earlier_N11)]
+        return Parts(sums, (index_NRW, told_NRW))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,16 +183,18 @@ def _labelled(
     )
 
 
-def _labelled_unbiased(labels_BHW: Tensor, num_channels: int, num_old: int) -> UnbiasedCrossEntropy:
+def _labelled_unbiased(
+    labels_BHW: Tensor, num_channels: int, num_old: int, earlier_B: Tensor | None = None
+) -> UnbiasedCrossEntropy:
     """With balance, all labels that mean "background or any old class" are one class."""
     if num_old == channels_of_unlabelled() == 1:
         labels_BHW = labels_BHW.masked_fill(labels_BHW == 0, IGNORE)
     if not classes_are_balanced():
-        return UnbiasedCrossEntropy(labels_BHW, num_channels, num_old)
+        return UnbiasedCrossEntropy(labels_BHW, num_channels, num_old, earlier_B=earlier_B)
     merged_BHW = labels_BHW.masked_fill(labels_BHW < num_old, 0)
     weight_K = class_balance(merged_BHW, num_channels, EXPONENT)
     weight_K[:num_old] = weight_K[0].clone()
-    return UnbiasedCrossEntropy(labels_BHW, num_channels, num_old, weight_K)
+    return UnbiasedCrossEntropy(labels_BHW, num_channels, num_old, weight_K, earlier_B)
 
 
 # The losses
@@ -261,9 +273,13 @@ def incremental_losses(
     labels_BHW: Tensor,
     num_old: int,
     background_weight: Tensor | float | None = None,
+    earlier_B: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`unbiased_cross_entropy` and `unbiased_distillation` at the labels' resolution, from one pass."""
-    labelled = _labelled_unbiased(labels_BHW, logits_BKhw.shape[1], num_old)
+    """`unbiased_cross_entropy` and `unbiased_distillation` at the labels' resolution, from one pass.
+
+    `earlier_B` marks images of earlier steps, whose background may be a new class but is no old one.
+    """
+    labelled = _labelled_unbiased(labels_BHW, logits_BKhw.shape[1], num_old, earlier_B)
     distilled = _unbiased(logits_BKhw, old_logits_BOhw, background_weight)
     terms = labelled, distilled
     ce, kd = softmax_losses(logits_BKhw, terms, labels_BHW.shape[-2:], old_logits_BOhw)

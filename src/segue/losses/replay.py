@@ -58,3 +58,10 @@ def uncertain(scores_BMhw: Tensor, labels_Bhw: Tensor, sure: float) -> Tensor:
     answer_Bhw = torch.where(top_Bhw > 0.5, answer_Bhw, 0)
     open_Bhw = (answer_Bhw != labels_Bhw) & (top_Bhw <= sure)
     return ((1 - (top_Bhw.detach() - second_Bhw)) * open_Bhw).square().mean()
+
+
+def sure_margin(logits_BKhw: Tensor, least: float) -> Tensor:
+    """Where the probabilities of the two likeliest classes, background left out, are far apart: B x h x w."""
+    p_BMhw = wide(logits_BKhw[:, 1:]).sigmoid()
+    top_B2hw = F.pad(p_BMhw, (0, 0, 0, 0, 0, 1)).topk(2, dim=1)[0]
+    return top_B2hw[:, 0] - top_B2hw[:, 1] > least

@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor
 
 from segue.core.config import Positive
-from segue.core.declaration import About, plain_start
+from segue.core.declaration import About, ClassMemory, plain_start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import cross_entropy, labels_of_map, wide
@@ -48,7 +48,14 @@ class Config:
 
 class ACIL(Method):
     Config = Config
-    about = About("Closed-form classifier", "arXiv 2412.10834", 2024, published="70.0+", keeps="sums")
+    about = About(
+        "Closed-form classifier",
+        "arXiv 2412.10834",
+        2024,
+        published="70.0+",
+        keeps="sums",
+        of_class=ClassMemory(numbers=2 * 2048),
+    )
     start = staticmethod(plain_start)
     needs = frozenset({"h", "classifier"})
 

@@ -2,7 +2,8 @@
 
 Background changes its meaning from step to step: in a new step's labels it hides the old classes, in the
 teacher's output it hides the new ones. Both losses account for that, and new classifiers start from the
-background's.
+background's. An optional memory of old images makes it MiB-AugM (arXiv 2405.09858): their background may be a
+new class, and their cross-entropy accounts for that.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from segue.core.config import NonNegative
+from segue.core.config import NonNegative, ReplayConfig, added
 from segue.core.declaration import About, BenchmarkValues, plain_start
 from segue.data.batches import Batch
 from segue.losses import cross_entropy, incremental_losses
@@ -22,6 +23,7 @@ from segue.methods.base import Method
 class Config:
     kd_weight: NonNegative = 10.0
     """weight of the unbiased distillation"""
+    memory: ReplayConfig = added(ReplayConfig())  # noqa: RUF009 - it is frozen
 
 
 class MiB(Method):
@@ -41,7 +43,9 @@ class MiB(Method):
         if self.teacher is None:
             return {"ce": cross_entropy(logits, batch.labels)}
         old_logits = self.teacher(batch.images).logits
-        labelled, distilled = incremental_losses(logits, old_logits, batch.labels, self.step.num_old)
+        labelled, distilled = incremental_losses(
+            logits, old_logits, batch.labels, self.step.num_old, earlier_B=batch.earlier
+        )
         return {"ce": labelled, "kd": self.config.kd_weight * distilled}
 
 

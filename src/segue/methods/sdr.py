@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from segue.core.config import NonNegative
-from segue.core.declaration import About, BenchmarkValues, Start
+from segue.core.declaration import About, BenchmarkValues, ClassMemory, Start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import cross_entropy, incremental_losses, labels_of_map, wide
@@ -48,6 +48,7 @@ class SDR(Method):
         2021,
         published="39.5",
         keeps="teacher, prototypes",
+        of_class=ClassMemory(z=1, numbers=2),
     )
     benchmark_values = (BenchmarkValues("scenes", None, {"method": {"params": {"kd_weight": 10.0}}}),)
     uses_teacher = True

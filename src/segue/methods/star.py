@@ -5,34 +5,38 @@ Every iteration replays as many made-up features as the step lacks of the old cl
 ones". The head's map is held to the teacher's where the teacher sees an old class, and new classes are kept
 away from old directions. Nothing distils outputs: old classifiers stay, because features stay.
 
-`adapt` adds what Adapter (AAAI 2025) does: a class is replayed at least once, the margin between the two
-likeliest classes is widened, and what is kept follows the features as they drift (in the released code that
-last part is never called).
+`adapt` adds what Adapter (AAAI 2025) does: a class is replayed at least once, less background is added where
+new classes are mixed with old ones, the margin between the two likeliest classes is widened, and what is kept
+follows the features as they drift (in the released code that last part is never called).
 
-Departures: scatter of new classes is taken around their own directions, where the released code takes those
-of the first classes; no old pixel in a batch gives no loss instead of 0/0; the rule of overlapped steps is
-used in all modes.
+`mixture` adds what CoGaMiD (NeurIPS 2025) describes, **re-derived**: three Gaussians per class are replayed,
+kept apart from and moved with the features, and their likelihoods are held to the teacher's beside h.
+
+Departures from the released code: docs/methods.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from segue.core.config import NonNegative, Positive
-from segue.core.declaration import About, BenchmarkValues, Start
+from segue.core.config import NonNegative, Positive, added
+from segue.core.declaration import About, BenchmarkValues, ClassMemory, Start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import labels_of_map, wide
+from segue.losses.mixtures import likelihood_distance
 from segue.losses.processes import sum_over_processes
 from segue.losses.pseudo import most_likely
-from segue.losses.replay import held_features, likeness, no_new_class, shrunk, uncertain
+from segue.losses.replay import held_features, likeness, no_new_class, shrunk, sure_margin, uncertain
 from segue.losses.sigmoid import class_scores
+from segue.methods._stores import Sure
 from segue.methods._stores.gaussians import Gaussians
+from segue.methods._stores.mixtures import Mixtures
 from segue.methods.base import Method, StepContext
 from segue.models.classifier import SigmoidClassifier
 from segue.models.network import Network, Output
@@ -59,12 +63,17 @@ class Config:
     """parts of Adapter: least replay, margins, and Gaussians that follow the features"""
     margin_weight: NonNegative = 0.1
     """weight of the missing margin between the two likeliest classes, with adapt"""
+    mixture: bool = added(False)
+    """parts of CoGaMiD: three Gaussians per class that follow the features, and likelihoods held to the
+    teacher's"""
 
 
 class STAR(Method):
     Config = Config
     about = About(
-        "Prototype replay", "Chen et al., NeurIPS", 2023, published="72.9", keeps="teacher, features"
+        *("Prototype replay", "Chen et al., NeurIPS", 2023, "72.9"),
+        keeps="teacher, features",
+        of_class=ClassMemory(h=2, numbers=3 + 2),
     )
     benchmark_values = (
         BenchmarkValues(
@@ -90,7 +99,8 @@ class STAR(Method):
     def __init__(self, config: Config, model: Network) -> None:
         super().__init__(config, model)
         model.classifier = SigmoidClassifier(model.classifier.in_channels)
-        self.store = Gaussians(model.classifier.in_channels, per_class=1)
+        kind = Mixtures if config.mixture else Gaussians
+        self.store = kind(model.classifier.in_channels, per_class=1)
         self.register_buffer("background", torch.zeros(()))
         """number of background places, as it fades from step to step"""
         self.register_buffer("replayed", torch.zeros(0, dtype=torch.long))
@@ -109,30 +119,41 @@ class STAR(Method):
         self.generator = ctx.generator
         if self.teacher is None:
             return
-        step, iterations = ctx.step, 0
-        seen = torch.zeros(step.num_old + 1, device=ctx.device)
+        num_old, iterations = ctx.step.num_old, 0
+        places = torch.zeros(num_old + 2, device=ctx.device)  # the last two: new classes, and ignored
         for batch in ctx.loader:
             old = self.teacher(batch.images)
             labels = labels_of_map(batch.labels, old.logits)
-            answers = self.answers(old.logits).where(labels == 0, step.num_old)
-            seen = seen + torch.bincount(answers.flatten(), minlength=step.num_old + 1)
+            others = torch.where(labels < ctx.step.num_channels, num_old, num_old + 1)
+            answers = self.answers(old.logits).where(labels == 0, others)
+            places = places + torch.bincount(answers.flatten(), minlength=num_old + 2)
             iterations += 1
-        seen = sum_over_processes(seen)[:-1]
-        lacking = (self.store.counts[: step.num_old] - seen).clamp_min(0)
-        each = (lacking / max(iterations, 1)).floor().long()
+        places = sum_over_processes(places)
+        seen, new, kept = places[:num_old], places[num_old], self.store.counts[:num_old]
+        each = ((kept - seen).clamp_min(0) / max(iterations, 1)).floor().long()
         if self.config.adapt:
             each = each.clamp_min(1)
         each[0] = 0  # the batch itself has background
-        self.replayed.copy_(each * (self.store.counts[: step.num_old] > 0))
+        self.replayed.copy_(each * (kept > 0))
         self.all_replayed = int(self.replayed.sum())
-        faded = self.background * (1 - FADES * len(step.new))
-        self.background_factor.copy_((faded / seen[0].clamp_min(1) - 0.5).clamp_min(0))
+        faded = self.background * (1 - FADES * len(ctx.step.new))
+        missing = faded - 0.5 * seen[0]
+        if self.config.adapt:
+            known = (seen[1:] / kept[1:].clamp_min(1)).amax().clamp_max(1)
+            missing = faded - known * new
+        self.background_factor.copy_((missing / seen[0].clamp_min(1)).clamp_min(0))
         self.background.copy_(faded + 0.5 * seen[0])
 
     def answers(self, logits: Tensor) -> Tensor:
         """The class that a model answers with at each place, 0 where no score is high enough."""
         best, index = logits[:, 1:].max(1)
         return torch.where(best > self.config.sure_logit, index + 1, 0)
+
+    def known(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Pixels of the background that the teacher calls an old class."""
+        bar = logits.new_full(logits[:, :1].shape, self.config.sure_logit)
+        answers = most_likely(torch.cat([bar, logits[:, 1:]], dim=1), labels.shape[-2:])[1]
+        return (labels == 0) & (answers > 0)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         config, step, out = self.config, self.step, self.model(batch.images)
@@ -141,13 +162,16 @@ class STAR(Method):
             return {"bce": class_scores(scores, batch.labels, 0, config.positive_weight)}
         old, num_old = self.teacher(batch.images), step.num_old - 1
         labelled = class_scores(scores, batch.labels, num_old, config.positive_weight)
-        h, size = out.features["h"], batch.labels.shape[-2:]
-        known = (batch.labels == 0) & (most_likely(old.logits, size)[1] > 0)
+        h, old_h = out.features["h"], old.features["h"]
         new = torch.stack([shrunk(batch.labels == k, h) for k in range(step.num_old, step.num_channels)])
+        known = shrunk(self.known(old.logits, batch.labels), h)
+        held = held_features(h, old_h, known)
+        if isinstance(self.store, Mixtures):
+            held = held + likelihood_distance(h, old_h, known, self.store.of_classes(step.num_old))
         terms = {
             "bce": self.with_replay(labelled, out, old, batch.labels),
-            "features": config.feature_weight * held_features(h, old.features["h"], shrunk(known, h)),
-            "apart": config.apart_weight * likeness(h, new, self.store.directions[1 : step.num_old]),
+            "features": config.feature_weight * held,
+            "apart": config.apart_weight * likeness(h, new, self.store.directions_of(step.num_old)),
         }
         if config.adapt:
             labels = labels_of_map(batch.labels, scores)
@@ -176,41 +200,23 @@ class STAR(Method):
     @torch.no_grad()
     def end_step(self, ctx: StepContext) -> None:
         self.model.eval()
-        if self.config.adapt and self.teacher is not None:
-            self.follow(ctx)
+        if (self.config.adapt or self.config.mixture) and self.teacher is not None:
+            self.store.follow(self.sure_places(ctx), ctx.step.num_old)
         self.store.collect(self.model.refined, ctx.loader, ctx.step)
         if ctx.step.first:
             self.background.copy_(self.store.counts[0])
         self.model.train()
 
-    def follow(self, ctx: StepContext) -> None:
-        """Move what is kept of old classes as their features have moved, where both models are sure."""
-        num_old, width = ctx.step.num_old, self.store.directions.shape[1]
-        sums = torch.zeros(2, num_old, width, device=ctx.device, dtype=self.store.directions.dtype)
-        counts = torch.zeros(num_old, device=ctx.device, dtype=sums.dtype)
+    def sure_places(self, ctx: StepContext) -> Iterator[Sure]:
+        """Places of the background where student and teacher are sure of the same old class."""
+        assert self.teacher is not None
         for batch in ctx.loader:
             old, out = self.teacher(batch.images), self.model(batch.images)
-            labels = labels_of_map(batch.labels, old.logits)
-            sure = sure_margin(old.logits) & sure_margin(out.logits[:, :num_old])
-            answers = self.answers(old.logits)
-            both = sure & (labels == 0) & (answers > 0) & (answers == self.answers(out.logits))
-            rows = answers.where(both, 0).flatten()
-            for place, each in enumerate((old, out)):
-                unit = F.normalize(wide(each.features["h"]), dim=1) * both[:, None]
-                sums[place].index_add_(0, rows, unit.movedim(1, -1).flatten(0, 2).to(sums.dtype))
-            counts.index_add_(0, rows, both.flatten().to(counts.dtype))
-        before, after = F.normalize(sum_over_processes(sums), dim=2)
-        share = sum_over_processes(counts) / self.store.counts[:num_old].clamp_min(1)
-        move = share[:, None] * (after - before)
-        self.store.directions[:num_old] += move
-        self.store.scatters[:num_old] += move.abs()
-
-
-def sure_margin(logits: Tensor) -> Tensor:
-    """Where the two likeliest classes are far apart."""
-    p = wide(logits[:, 1:]).sigmoid()
-    top = F.pad(p, (0, 0, 0, 0, 0, 1)).topk(2, dim=1)[0]
-    return top[:, 0] - top[:, 1] > SURE
+            labels, answers = labels_of_map(batch.labels, old.logits), self.answers(old.logits)
+            both = sure_margin(old.logits, SURE) & sure_margin(out.logits[:, : ctx.step.num_old], SURE)
+            both &= (labels == 0) & (answers > 0) & (answers == self.answers(out.logits))
+            features, old_features = (wide(each.features["h"]).movedim(1, -1)[both] for each in (out, old))
+            yield Sure(answers[both], features, old_features)
 
 
 METHOD = STAR

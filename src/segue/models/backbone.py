@@ -7,7 +7,7 @@ and `std` (of the input in [0, 1]), `first_stages(count)` (the modules that make
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError, suggest
 from segue.core.ordinary import user_path
+from segue.models._hub import no_waiting
 from segue.models._speed.depthwise import quicken
 from segue.models.head import norm_act
 from segue.models.weights_file import open_weights
@@ -163,7 +164,8 @@ def _create(name: str, stride: int, pretrained: bool, stages: int | None) -> nn.
     """timm's feature extractor with the first so many stages, or all."""
     wanted: dict[str, Any] = {"out_indices": tuple(range(stages))} if stages else {}
     try:
-        return _features(name, stride, pretrained, wanted)
+        with no_waiting() if pretrained else nullcontext():
+            return _features(name, stride, pretrained, wanted)
     except OSError as error:
         reason = str(error).rstrip(".")
         raise UserError(

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from segue.core.config import ModelConfig
+from segue.models.adopted.named import named_network
 from segue.models.adopted.network import AdoptedNetwork, adoption_of
 from segue.models.adopted.sources import build_module, own_code
 from segue.models.network import Network
@@ -21,6 +22,8 @@ def build_network(config: ModelConfig, module: nn.Module | None = None) -> Netwo
     """
     if config.network is None:
         return Segmenter(config)
+    if "parts" not in config.network:
+        return named_network(config, module)
     source = adoption_of(config.network).source
     if module is None:
         module = own_code(source["code"]) if source.get("kind") == "python" else build_module(source)

@@ -21,7 +21,7 @@ from segue.core.errors import UserError, suggest
 from segue.core.scenario import Step
 from segue.models.classifier import CLASSIFIERS
 from segue.models.fusion import FUSIONS, FusionLayer
-from segue.models.spec import FusionSpec, name_of, unnamed
+from segue.models.spec import ClassifierSpec, FusionSpec, name_of, unnamed
 
 FETCHED = ("weights", "pretrained")
 """settings that say where weights come from at first: no part of the structure"""
@@ -128,6 +128,10 @@ class Network(nn.Module, ABC):
         """Freeze all that comes before the classifier."""
 
     @abstractmethod
+    def freeze_stages(self, count: int) -> None:
+        """Freeze the encoder up to and including its first `count` stages."""
+
+    @abstractmethod
     def checkpoint(self) -> None:
         """Keep no activations inside the blocks of the encoder: less memory, a second forward pass."""
 
@@ -203,6 +207,12 @@ def fusion_from(spec: Mapping[str, Any], z_channels: int) -> nn.Module:
     """The fusion layer that a spec describes, for z of so many channels."""
     wanted = validate(FusionSpec, spec, "fusion")
     return listed(wanted.kind, FUSIONS, "fusion layer").from_spec(z_channels, wanted.config)
+
+
+def classifier_from(spec: ClassifierSpec, h_channels: int) -> Any:
+    """The classifier that a spec describes, without channels yet."""
+    width = () if spec.width is None else (spec.width,)
+    return listed(spec.kind, CLASSIFIERS, "classifier")(h_channels, *width)
 
 
 def listed(name: str, table: Mapping[str, Any], what: str) -> Any:

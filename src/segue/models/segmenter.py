@@ -20,9 +20,9 @@ from segue.models._speed.compiling import compile_part
 from segue.models._speed.fold import fold_norms, link_norms, unlink_norms
 from segue.models._speed.frozen import FrozenPart, maps_of
 from segue.models.backbone import build_backbone
-from segue.models.classifier import CLASSIFIERS, Classifier, GrowingClassifier
+from segue.models.classifier import Classifier, GrowingClassifier
 from segue.models.head import HEADS, DeepLabHead
-from segue.models.network import Network, Output, fusion_from, listed
+from segue.models.network import Network, Output, classifier_from, fusion_from
 from segue.models.spec import NetworkSpec
 
 __all__ = ["Output", "Segmenter", "Teacher"]
@@ -78,9 +78,7 @@ class Segmenter(Network):
         model = cls(wanted.model)
         if wanted.fusion is not None:
             model.fusion = fusion_from(wanted.fusion, model.z_channels)
-        classifier = listed(wanted.classifier.kind, CLASSIFIERS, "classifier")
-        width = () if wanted.classifier.width is None else (wanted.classifier.width,)
-        model.classifier = classifier(model.classifier.in_channels, *width)
+        model.classifier = classifier_from(wanted.classifier, model.classifier.in_channels)
         for size in wanted.classifier.sizes:
             model.classifier.grow(size, balanced=False)
         return model

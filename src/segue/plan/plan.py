@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from segue.core import plugins
-from segue.core.config import RunConfig
+from segue.core.config import ModelConfig, RunConfig
 from segue.core.declaration import replay_memory
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
@@ -60,7 +60,7 @@ def make_plan(config: RunConfig, processes: int, images: int | None, display: Di
     finished = found[-1].weights + found[-1].kept
     return Plan(
         title=_title(config),
-        network=f"{config.model.backbone}, {config.model.head} head, stride {config.model.output_stride}",
+        network=_network(config.model),
         images_from=counts.source,
         precision=train.precision,
         crop=train.crop,
@@ -74,6 +74,12 @@ def make_plan(config: RunConfig, processes: int, images: int | None, display: Di
         records_bytes=_records_bytes(config, steps),
         model_bytes=model_bytes,
     )
+
+
+def _network(model: ModelConfig) -> str:
+    if model.network is not None:
+        return model.backbone
+    return f"{model.backbone}, {model.head} head, stride {model.output_stride}"
 
 
 def _title(config: RunConfig) -> str:

@@ -18,7 +18,7 @@ from torch import nn
 
 from segue.core import plugins
 from segue.core.amounts import size_text, time_text
-from segue.core.config import RunConfig
+from segue.core.config import ModelConfig, RunConfig
 from segue.core.errors import UserError
 from segue.core.launch import this_launch
 from segue.core.machine import CLEARLY, free_memory
@@ -28,6 +28,8 @@ from segue.engine.build import build_scenario, check_data_fits, check_weights, o
 from segue.engine.checkpoint import KEPT
 from segue.engine.device import pick_device
 from segue.methods.base import Method
+from segue.models.build import build_network
+from segue.models.network import Network
 from segue.models.segmenter import Segmenter
 from segue.plan.dry_run import DryRun
 from segue.plan.gpus import UTILISATION, find_gpu
@@ -81,7 +83,7 @@ class Forecast:
 
 
 def before_run(
-    recipes: Sequence[RunConfig], device: str, display: Display, network: Segmenter | None = None
+    recipes: Sequence[RunConfig], device: str, display: Display, network: Network | None = None
 ) -> None:
     """Say what the largest of these runs will take, and refuse it if it cannot fit.
 
@@ -132,11 +134,10 @@ def _kind(config: RunConfig) -> type[Method]:
     return kind
 
 
-def need_of(config: RunConfig, network: Segmenter | None = None) -> Need:
+def need_of(config: RunConfig, network: Network | None = None) -> Need:
     """What a run of this recipe needs."""
     if network is None:
-        with torch.device("meta"):
-            network = Segmenter(replace(config.model, weights=None, pretrained=False))
+        network = _of_recipe(replace(config.model, weights=None, pretrained=False))
     else:
         network = _on_paper(network)
     counts = _images(config)
@@ -160,7 +161,15 @@ def need_of(config: RunConfig, network: Segmenter | None = None) -> Need:
     )
 
 
-def _on_paper(network: Segmenter) -> Segmenter:
+def _of_recipe(config: ModelConfig) -> Network:
+    """The network of a recipe, on paper; the parts of one of another library are found by numbers first."""
+    if config.network is not None:
+        return _on_paper(build_network(config))
+    with torch.device("meta"):
+        return Segmenter(config)
+
+
+def _on_paper(network: Network) -> Network:
     """A network's shapes without its numbers; the network itself stays as it is."""
     paper = copy.deepcopy(network).to("meta").requires_grad_(True)
     paper.freeze_stages(paper.config.frozen_stages)
@@ -187,7 +196,7 @@ def _seen(config: RunConfig, scenario: Scenario, images: int) -> int:
     )
 
 
-def _iteration(network: Segmenter, config: RunConfig) -> tuple[int, int]:
+def _iteration(network: Network, config: RunConfig) -> tuple[int, int]:
     """Bytes and FLOPs of an image in training."""
     crop, scale = _measured_crop(config)
     for parameter in network.parameters():
@@ -201,7 +210,7 @@ def _iteration(network: Segmenter, config: RunConfig) -> tuple[int, int]:
     return int(scale * share * run.peak / 2), int(scale * run.flops / 2)
 
 
-def _prediction(network: Segmenter, config: RunConfig) -> tuple[int, int]:
+def _prediction(network: Network, config: RunConfig) -> tuple[int, int]:
     """Bytes and FLOPs of an image that the teacher sees."""
     crop, scale = _measured_crop(config)
     network.eval()
@@ -216,7 +225,7 @@ def _measured_crop(config: RunConfig) -> tuple[int, float]:
     return crop, config.train.crop**2 / crop**2
 
 
-def _features(network: Segmenter, crop: int) -> torch.Tensor:
+def _features(network: Network, crop: int) -> torch.Tensor:
     """Of two images, which batch norm needs; the classifier, which may have no channels yet, is small."""
     return network.refined(torch.empty(2, 3, crop, crop, dtype=torch.uint8, device="meta"))
 

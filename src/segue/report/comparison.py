@@ -135,6 +135,11 @@ class Entry:
         """Largest memory of the same steps."""
         return stat(max(r.peak_memory for r in _later(run)) / 2**20 for run in self.finished)
 
+    def kept_kib(self) -> Stat:
+        """State that outlives the last step, beside the model; NaN where records do not tell."""
+        kept = (run.steps[-1].kept for run in self.finished)
+        return stat(math.nan if size is None else size / 2**10 for size in kept)
+
     def class_stats(self) -> list[Stat]:
         """IoU of each channel at the end, background first; empty as long as no run is finished."""
         rows = [iou(self.confusions[run.folder][-1]) for run in self.finished]

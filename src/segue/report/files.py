@@ -13,27 +13,42 @@ from typing import Any
 
 from segue.core.errors import UserError
 from segue.core.metrics import iou, run_scores, step_scores
+from segue.core.packed import STUDY_FILE
 from segue.core.records import RunRecord, write_text
 from segue.report.charts import FORMATS
 from segue.report.comparison import Comparison, Entry, compare
 from segue.report.html import render
 from segue.report.line_charts import step_panels_chart
 from segue.report.markdown import markdown_tables
+from segue.report.study import packed_study, study_csv
 
 FINAL = ("average", "forgetting", "backward_transfer", "stability", "plasticity", "gap_to_joint")
 """scores of a finished run as a whole"""
 
 
-def write_report(runs: Sequence[RunRecord], path: str | Path) -> Path:
-    """Write what the ending of `path` asks for: .html, .md, .csv, .json; the curves as .svg, .pdf, .png."""
+def write_report(runs: Sequence[RunRecord], path: str | Path, summary: bool = False) -> Path:
+    """Write what the ending of `path` asks for: .html, .md, .csv, .json; the curves as .svg, .pdf, .png.
+
+    `study.jsonl` packs the runs; `summary`: of a .csv a line per method and setting.
+    """
     path = Path(path)
     ending = path.suffix.lower()
+    if path.name == STUDY_FILE or ending == ".jsonl":
+        return _write_text(path, packed_study(runs, path))
+    if summary:
+        if ending != ".csv":
+            raise UserError(f"{path}: a line per method and setting is written as .csv.")
+        return _write_text(path, study_csv(runs))
     if ending in FORMATS:
         return _write_curves(runs, path)
     if ending not in WRITERS:
-        endings = ", ".join((*WRITERS, *FORMATS))
+        endings = ", ".join((*WRITERS, ".jsonl", *FORMATS))
         raise UserError(f"{path}: a report is written as {endings}; name a file with one of these endings.")
-    write_text(path, WRITERS[ending](runs))
+    return _write_text(path, WRITERS[ending](runs))
+
+
+def _write_text(path: Path, text: str) -> Path:
+    write_text(path, text)
     return path
 
 

@@ -16,7 +16,9 @@ from segue.report.charts import Chart
 from segue.report.comparison import Comparison, Entry, Stat, compare
 from segue.report.line_charts import steps_chart
 from segue.report.markdown import generated_page, sheet_markdown
+from segue.report.paired import paired_sheet
 from segue.report.plane_chart import plane_chart
+from segue.report.ranks import rank_chart
 from segue.report.settings import settings_table
 from segue.report.tables import EXPLAINED, FINALS, MEANS, OVER_STEPS, Sheet, convention, sheet_table
 
@@ -26,6 +28,9 @@ HEADS = (
     ("train", "min"),
     ("peak", "MiB"),
 )
+
+
+KEPT = ("kept", "KiB")
 
 
 @dataclass(frozen=True)
@@ -126,13 +131,21 @@ def methods_sheet(table: MethodTable) -> Sheet:
 
 def others_sheet(table: MethodTable) -> Sheet:
     """Other means than those of the first table, and what each method keeps to reach them."""
+    kept = {name: Stat(entry.kept_kib().mean) for name, entry in table.entries.items()}
+    told = any(not math.isnan(size.mean) for size in kept.values())
     names = {name: f"{name}: {table.keeps[name]}" if name in table.keeps else name for name in table.runs}
     return Sheet(
         title="With background, and over the steps",
-        heads=(*FINALS, OVER_STEPS),
-        decimals=(1,) * (len(FINALS) + 1),
-        rows=tuple((names[name], table.others(name)) for name in table.runs),
-        caption=(f"In percent. {_seeds(table)} {EXPLAINED}",),
+        heads=(*FINALS, OVER_STEPS, *([KEPT] if told else [])),
+        decimals=(1,) * (len(FINALS) + 1 + told),
+        rows=tuple(
+            (names[name], (*table.others(name), *([kept.get(name, Stat(math.nan))] if told else [])))
+            for name in table.runs
+        ),
+        caption=(
+            f"In percent. {_seeds(table)} {EXPLAINED}",
+            *(["kept KiB: state beside the model that outlives a step, without images."] if told else []),
+        ),
     )
 
 
@@ -160,11 +173,24 @@ def paper_sheet(table: MethodTable, paper: PaperNumbers) -> Sheet:
     )
 
 
+def ranks_chart(tables: Sequence[MethodTable], page: str) -> dict[str, Chart]:
+    """Mean ranks over several settings by the mean of all classes, by its file; Joint has no rank."""
+    scores = {
+        table.setting: {
+            name: table.ours(name)[-1].mean for name, entry in table.entries.items() if not entry.offline
+        }
+        for table in tables
+        if table.entries
+    }
+    chart = rank_chart("Methods", scores)
+    return {} if chart is None else {f"figures/{page}-ranks.svg": chart}
+
+
 def methods_page(tables: Sequence[MethodTable], command: str, page: str) -> str:
     """The tables of all settings as Markdown, for a page of this name."""
     alone = len(tables) == 1
     title = tables[0].setting if alone else tables[0].comparison.dataset
-    parts: list[str] = []
+    parts = [f"![{chart.alt}]({file})" for file, chart in ranks_chart(tables, page).items()]
     for table in tables:
         parts += [] if alone else [f"## {table.setting}"]
         parts += _section(table, page)
@@ -178,6 +204,8 @@ def _section(table: MethodTable, page: str) -> list[str]:
         sheet_markdown(methods_sheet(table)),
         sheet_markdown(others_sheet(table), "method: what it keeps between steps"),
     ]
+    if (paired := paired_sheet(table.comparison, table.entries)) is not None:
+        parts.append(sheet_markdown(paired))
     parts += [f"![{chart.alt}]({file})" for file, chart in table.charts(page).items()]
     if table.remarks.paper is not None:
         parts.append(sheet_markdown(paper_sheet(table, table.remarks.paper)))

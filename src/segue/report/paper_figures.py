@@ -194,7 +194,7 @@ def distribution_figure(
     steps = max(map(len, panels.values()))
     width = 60 + 22 * max(len(bars) for own in panels.values() for _, bars in own)
     figure = new_figure(max(width, 300) * len(panels), 230 * steps)
-    all_axes = figure.subplots(steps, len(panels), squeeze=False)
+    all_axes = figure.subplots(steps, len(panels), squeeze=False, sharey=True)
     for column, (mode, own) in enumerate(panels.items()):
         for row, (images, bars) in enumerate(own):
             axes = all_axes[row][column]

@@ -185,8 +185,8 @@ def caption(table: FilledTable) -> list[str]:
         "± is the standard deviation over seeds; bold: the best of our means; -: not run, or not printed.",
     ]
     against = (
-        "the paper's numbers"
+        "the paper's numbers, or the values once reached here where some are stored"
         if table.scale == "paper"
-        else "the values once reached at this scale, not the paper's"
+        else "the values that were once reached here at this scale, not against the paper's"
     )
-    return [*lines, f"Status: ours against {against}.", *table.notes]
+    return [*lines, f"Status: ours against {against}.", table.sources.text, *table.notes]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from segue.core.expected import Numbers, Rows, as_numbers
 from segue.core.paper import PaperItem, PaperRow
 from segue.report.agreement import order_text
 from segue.report.comparison import Stat
@@ -74,6 +75,24 @@ class Status:
 
 
 @dataclass(frozen=True)
+class Sources:
+    """Where the runs of a table come from."""
+
+    stored: int
+    """runs of the stored results"""
+    here: int
+    """runs that were carried out in the folder of this request"""
+    missing: int
+
+    @property
+    def text(self) -> str:
+        return (
+            f"Runs: {self.stored} from the stored results, {self.here} carried out here,"
+            f" {self.missing} missing."
+        )
+
+
+@dataclass(frozen=True)
 class FilledTable:
     """A table of the paper at a scale."""
 
@@ -83,6 +102,11 @@ class FilledTable:
     about: str
     rows: tuple[FilledRow, ...]
     notes: tuple[str, ...]
+    sources: Sources
+    expected: Rows
+    """means that were once reached at this scale, by row and block"""
+    tolerance: float
+    """points by which a mean may miss them"""
 
     @property
     def title(self) -> str:
@@ -110,10 +134,9 @@ class FilledTable:
 
     def status(self, row: FilledRow) -> Status:
         """Held against what was once reached here or, at the paper's own scale, against the paper."""
-        expected = self.item.expected.get(self.scale)
-        once = expected is not None and row.name in expected.rows
-        if expected is not None and once:
-            targets, tolerance = list(self._targets(row, expected.rows[row.name])), expected.tolerance
+        once = row.name in self.expected
+        if once:
+            targets, tolerance = list(self._targets(row, self.expected[row.name])), self.tolerance
         elif self.scale == "paper":
             targets, tolerance = list(self._targets(row, row.row.paper)), PAPER_TOLERANCE
             targets = [target for target in targets if target.cell.run]
@@ -131,7 +154,7 @@ class FilledTable:
             return Status(NOT_RUN, f"not run any more: {where}", once)
         outside = [target for target in targets if target.off > tolerance]
         if not outside:
-            return Status(REPRODUCED, REPRODUCED + count, once)
+            return Status(REPRODUCED, ("our own value " if once else "") + REPRODUCED + count, once)
         if all(target.off <= NOISE * target.cell.ours.std for target in outside):
             return Status(WITHIN_NOISE, WITHIN_NOISE + count, once)
         worst = max(outside, key=lambda target: target.off)
@@ -141,7 +164,7 @@ class FilledTable:
         )
         return Status(DIFFERS, f"differs: {sentence}{count}", once)
 
-    def _targets(self, row: FilledRow, numbers: Mapping[str, tuple[float | None, ...]]) -> Iterator[Target]:
+    def _targets(self, row: FilledRow, numbers: Mapping[str, Numbers]) -> Iterator[Target]:
         for block, position, head in self.columns():
             value = numbers.get(block, (None,) * (position + 1))[position]
             if value is not None:
@@ -155,6 +178,28 @@ class FilledTable:
             for name, state in states.items()
             if state.expected and state.kind in BROKEN
         ]
+
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Our means of the last column of each block that was run, by row; without bounds."""
+        found = {
+            block: {
+                row.name: row.cells[block][-1].ours.mean
+                for row in self.rows
+                if not row.row.reference and row.cells[block][-1].run
+            }
+            for block in self.item.blocks
+        }
+        return {block: rows for block, rows in found.items() if rows}
+
+    def reached(self) -> Rows:
+        """Today's means of every row that was run, as values for later checks."""
+        found = {
+            row.name: as_numbers(
+                {block: tuple(cell.ours.mean for cell in row.cells[block]) for block in row.cells}
+            )
+            for row in self.rows
+        }
+        return {name: numbers for name, numbers in found.items() if numbers}
 
     def document(self) -> dict[str, Any]:
         """The table for JSON."""
@@ -171,7 +216,8 @@ class FilledTable:
                 for cell in [row.cells[block][position]]
             }
             rows.append({"name": row.name, "status": self.status(row).text, "cells": cells})
-        return {"item": self.name, "title": self.title, "rows": rows, "notes": self.notes}
+        runs = asdict(self.sources)
+        return {"item": self.name, "title": self.title, "runs": runs, "rows": rows, "notes": self.notes}
 
     def agreement(self) -> list[str]:
         """For each block, how our rows stand in the paper's order of its last column."""

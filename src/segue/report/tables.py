@@ -32,6 +32,18 @@ FINALS: dict[tuple[str, str], Callable[[RunScores], float]] = {
 }
 """further means at the end"""
 OVER_STEPS = ("mean", "steps")
+LATER: dict[tuple[str, str], Callable[[RunScores], float]] = {
+    OVER_STEPS: lambda s: s.average,
+    ("", "BWT"): lambda s: s.backward_transfer,
+    ("sta-", "bility"): lambda s: s.stability,
+    ("plas-", "ticity"): lambda s: s.plasticity,
+    ("gap to", "Joint"): lambda s: s.gap_to_joint,
+}
+"""scores that one step alone does not have"""
+EXPLAINED_LATER = (
+    "BWT: backward transfer, the change since a class was learned. stability: old at the end / old after"
+    " step 0. plasticity: new / new of Joint. gap: all of Joint - all."
+)
 EXPLAINED = (
     "+bg counts background as a class. hIoU: harmonic mean of old and new. mean steps: all, averaged over the"
     " steps."
@@ -68,7 +80,8 @@ def results_sheet(comparison: Comparison) -> Sheet:
     finals: list[tuple[tuple[str, str], Callable[[RunScores], float]]] = []
     if last >= MAX_STEPS:
         finals.append((("over steps", "average"), lambda s: s.average))
-    finals.append((("points", "forgetting"), lambda s: s.forgetting))
+    if last:
+        finals.append((("points", "forgetting"), lambda s: s.forgetting))
     rows = []
     for entry in comparison.entries:
         cells = [entry.step_stat(step, MEANS[name]) for step, name in columns]
@@ -86,37 +99,21 @@ def results_sheet(comparison: Comparison) -> Sheet:
 
 def metrics_sheet(comparison: Comparison) -> Sheet:
     joint = comparison.joint
+    later = LATER if comparison.num_steps > 1 else {}
     rows = []
     for entry in comparison.entries:
         scores = [
             *(entry.final_stat(score, None) for score in FINALS.values()),
-            entry.incremental_stat(lambda s: s.average, joint),
-            entry.incremental_stat(lambda s: s.backward_transfer, joint),
-            entry.incremental_stat(lambda s: s.stability, joint),
-            entry.incremental_stat(lambda s: s.plasticity, joint),
-            entry.incremental_stat(lambda s: s.gap_to_joint, joint),
+            *(entry.incremental_stat(score, joint) for score in later.values()),
         ]
         costs = (entry.train_minutes(), entry.peak_mib())
         rows.append((_label(entry), (*(score.scaled(100) for score in scores), *costs)))
     return Sheet(
         title=f"At the end, in percent: {comparison.title}",
-        heads=(
-            *FINALS,
-            OVER_STEPS,
-            ("", "BWT"),
-            ("sta-", "bility"),
-            ("plas-", "ticity"),
-            ("gap to", "Joint"),
-            ("train", "min"),
-            ("peak", "MiB"),
-        ),
-        decimals=(*(1,) * 9, 0),
+        heads=(*FINALS, *later, ("train", "min"), ("peak", "MiB")),
+        decimals=(*(1,) * (len(FINALS) + len(later) + 1), 0),
         rows=tuple(rows),
-        caption=(
-            f"{EXPLAINED} BWT: backward transfer, the change since a class was learned. stability: old at"
-            " the end / old after step 0. plasticity: new / new of Joint. gap: all of Joint - all.",
-            *_remarks(comparison),
-        ),
+        caption=(f"{EXPLAINED} {EXPLAINED_LATER}" if later else EXPLAINED, *_remarks(comparison)),
     )
 
 

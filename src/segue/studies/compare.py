@@ -18,6 +18,7 @@ from segue.core.remarks import Remarks, read_remarks
 from segue.engine.folder import plain_name
 from segue.engine.recipe import complete, resolve
 from segue.report import MethodTable, methods_page, methods_table
+from segue.report.methods import ranks_chart
 from segue.studies.jobs import Workers
 from segue.studies.missing import run_missing, started_runs
 from segue.studies.pages import check_page, command_line, without_place, write_page
@@ -121,9 +122,9 @@ def compare_methods(
 def _write(page: Path, tables: Sequence[MethodTable], command: str, display: Display) -> None:
     """The charts, then the page that shows them."""
     text = methods_page(tables, command, page.stem)
-    for table in tables:
-        for name, chart in table.charts(page.stem).items():
-            chart.save(page.parent / name)
+    charts = [ranks_chart(tables, page.stem), *(table.charts(page.stem) for table in tables)]
+    for name, chart in (pair for each in charts for pair in each.items()):
+        chart.save(page.parent / name)
     write_page(page, text, display)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,23 +92,35 @@ def jobs_sharing_first_steps(
     wanted = {
         place: first_step(recipe, manifest_of(recipe, place, donors)) for place, recipe in missing.items()
     }
+    sound = functools.cache(can_be_taken)
+    starts = shared_first_steps(wanted, donors, lambda donor: donor in missing or sound(donor))
+    return [Job(missing[place], place, resume=True, start=start) for place, start in starts.items()]
+
+
+def shared_first_steps(
+    wanted: Mapping[Path, FirstStep], there: Mapping[Path, FirstStep], usable: Callable[[Path], bool]
+) -> dict[Path, Path | None]:
+    """For each run the one whose step 0 it takes, None where it trains its own; in the order to start them.
+
+    Takes a step 0 that is `there` already, or that of another run in `wanted`.
+    """
     # in each folder first those that gather state: others can start from them, but not the other way round
-    folders = list(dict.fromkeys(place.parent for place in missing))
+    folders = list(dict.fromkeys(place.parent for place in wanted))
     takers = {each.hash for each in wanted.values() if each.gathered is None}
     gives = {place: each.gathered is not None and each.hash in takers for place, each in wanted.items()}
-    sound, jobs = functools.cache(can_be_taken), []
-    for place in sorted(missing, key=lambda x: (folders.index(x.parent), not gives[x])):
+    donors, starts = dict(there), dict[Path, Path | None]()
+    for place in sorted(wanted, key=lambda x: (folders.index(x.parent), not gives[x])):
         fitting = (
             donor
             for donor, theirs in donors.items()
             if wanted[place].can_start_from(theirs)
             and wanted[place].has_pictures_of(theirs)
-            and (donor in missing or sound(donor))
+            and usable(donor)
         )
         start = next(fitting, None)
         donors.setdefault(place, wanted[place])
-        jobs.append(Job(missing[place], place, resume=True, start=start if start != place else None))
-    return jobs
+        starts[place] = start if start != place else None
+    return starts
 
 
 def runs_with_first_step(out: Path, methods: Container[str]) -> dict[Path, FirstStep]:

@@ -12,9 +12,9 @@ from segue.core.paper import Block, PaperItem, PaperRow, column_value, split_siz
 from segue.core.records import RunRecord, StepRecord
 from segue.engine.folder import plain_name
 from segue.report.comparison import Stat, stat
-from segue.report.paper_table import Cell, FilledRow, FilledTable
+from segue.report.paper_table import Cell, FilledRow, FilledTable, Sources
 from segue.studies.requests import setting_text
-from segue.studies.scale import Scale, recipe_of, row_label
+from segue.studies.scale import Scale, expected_of, recipe_of, row_label
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,28 @@ class Grid:
             found.append(Cell(math.nan if number is None else number, ours, len(runs)))
         return tuple(found)
 
-    def table(self, notes: Sequence[str] = ()) -> FilledTable:
+    def sources(self, out: Path) -> Sources:
+        """How many runs lie below `out`, and how many elsewhere: in the stored results."""
+        here = sum(run.folder.is_relative_to(out) for run in self.found.values())
+        return Sources(len(self.found) - here, here, len(self.missing))
+
+    def table(self, out: Path, notes: Sequence[str] = ()) -> FilledTable:
         rows = tuple(
             FilledRow(name, row, {block: self.cells(name, block) for block in self.item.blocks})
             for name, row in self.item.rows_at(self.scale.name).items()
         )
-        return FilledTable(self.name, self.item, self.scale.name, self.scale.about, rows, tuple(notes))
+        once = expected_of(self.scale.name)
+        return FilledTable(
+            self.name,
+            self.item,
+            self.scale.name,
+            self.scale.about,
+            rows,
+            tuple(notes),
+            self.sources(out),
+            once.tables.get(self.name, {}),
+            once.tolerance,
+        )
 
     @property
     def instead(self) -> list[str]:

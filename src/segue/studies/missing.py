@@ -10,10 +10,10 @@ import torch
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.progress import Display
-from segue.core.records import RunRecord, is_run, read_run, read_yaml
+from segue.core.records import RunRecord, has_records, read_recipe, read_run
 from segue.engine.build import build_method
 from segue.engine.checkpoint import CheckpointStore
-from segue.engine.folder import check_folder, check_images, identity
+from segue.engine.folder import check_folder, check_images, check_recipe, identity
 from segue.plan.preflight import before_run
 from segue.studies.first_steps import Manifests, jobs_sharing_first_steps
 from segue.studies.jobs import Workers
@@ -65,7 +65,7 @@ def _check_start(missing: Mapping[Path, RunConfig], out: Path) -> None:
 def _check_images(done: Mapping[Path, RunConfig], manifest_of: Manifests, read_anyway: bool) -> None:
     """Finished runs, too, have to be of the images that are meant now; not where only records are kept."""
     for place, recipe in done.items():
-        before = read_yaml(place / "recipe.yaml").get("data", {}).get("root")
+        before = read_recipe(place).get("data", {}).get("root")
         root = getattr(recipe.data, "root", before)
         moved = before is not None and Path(before).resolve() != Path(root).resolve()
         if (read_anyway or moved) and (place / "scenario.json").is_file():
@@ -76,15 +76,17 @@ def _check_images(done: Mapping[Path, RunConfig], manifest_of: Manifests, read_a
 
 
 def started_runs(places: Iterable[Path]) -> tuple[RunRecord, ...]:
-    return tuple(read_run(place) for place in places if is_run(place))
+    return tuple(read_run(place) for place in places if has_records(place))
 
 
 def is_done(folder: Path, recipe: RunConfig) -> bool:
     """Whether the run of this recipe is finished; a run of another recipe in its place is refused."""
     try:
         check_folder(folder, recipe, resume=True, overwrite=False)
+        if has_records(folder):
+            check_recipe(folder, read_recipe(folder), recipe)
         if recipe.method.name.endswith(".py"):  # the file may have changed since: then its checkpoints say so
             CheckpointStore(folder, identity(recipe)).resume_point(lambda _: None)
     except UserError as error:
         raise UserError(f"{error}\nFor many runs at once: name another folder with --out.") from error
-    return is_run(folder) and read_run(folder).finished
+    return has_records(folder) and read_run(folder).finished

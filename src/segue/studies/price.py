@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from segue.core import plugins
 from segue.core.amounts import time_text
@@ -13,7 +12,9 @@ from segue.core.config import RunConfig
 from segue.core.costs import read_costs
 from segue.core.scenario import Scenario, canonical_split
 from segue.engine.build import build_scenario
+from segue.engine.start import first_step
 from segue.plan.gpus import UTILISATION, find_gpu
+from segue.studies.first_steps import shared_first_steps
 from segue.studies.scale import Scale
 
 GPU = "a100"
@@ -33,13 +34,13 @@ def price(missing: Mapping[Path, RunConfig], scale: Scale) -> str:
 
 def image_passes(missing: Mapping[Path, RunConfig]) -> dict[Path, float]:
     """Images times epochs of each run, weighted by what its method costs beside fine-tuning."""
-    costs, passes, shared = read_costs().methods, dict[Path, float](), set[str]()
+    costs, passes = read_costs().methods, dict[Path, float]()
+    first_steps = {place: first_step(recipe, _published_start(recipe)) for place, recipe in missing.items()}
+    starts = shared_first_steps(first_steps, {}, lambda donor: True)
     for place, recipe in missing.items():
         images = _images(recipe)
         ratio = costs[recipe.method.name].time if recipe.method.name in costs else 1.0
-        first = _first_step(place, recipe)
-        passes[place] = 0.0 if first in shared else images[0] * recipe.train.epochs_of(0)
-        shared.add(first)
+        passes[place] = 0.0 if starts[place] else images[0] * recipe.train.epochs_of(0)
         passes[place] += ratio * sum(
             count * recipe.train.epochs_of(step.index)
             for step, count in zip(_steps(recipe), images, strict=True)
@@ -61,9 +62,10 @@ def _images(recipe: RunConfig) -> tuple[int, ...]:
     return kind.published_steps[f"{canonical_split(str(wanted.split))} {wanted.mode}{order}"]
 
 
-def _first_step(place: Path, recipe: RunConfig) -> str:
-    """What decides step 0, as far as runs in one folder can differ in it."""
-    start = plugins.find("method", recipe.method.name).start(recipe.method.params)
-    recipe_of = json.dumps([asdict(recipe.optim), asdict(recipe.train)], default=str)
+def _published_start(recipe: RunConfig) -> dict[str, Any]:
+    """What of a manifest decides step 0, without the images: its classes and how many images there are."""
+    scenario, images = recipe.scenario, _images(recipe)[0]
     offline = plugins.declared(recipe.method.name).offline
-    return f"{place.parent} {recipe_of} {start} {place if offline else ''}"
+    classes = "all" if offline else canonical_split(str(scenario.split)).split("-")[0]
+    order = scenario.order or "a"
+    return {"steps": [{"new": [classes, order], "train": [scenario.mode], "images": images}]}

@@ -16,13 +16,14 @@ from segue.core.records import read_run, write_text
 from segue.report.markdown import generated_page
 from segue.report.paper_formats import paper_csv, paper_latex, paper_markdown, paper_terminal
 from segue.report.paper_table import FilledTable
+from segue.report.ranks import rank_chart
 from segue.studies.figures import draw, missing_text, serves, write_charts
 from segue.studies.grid import Grid, distinct, make_grid
 from segue.studies.jobs import Workers
 from segue.studies.missing import is_done, run_missing
 from segue.studies.pages import check_page, command_line, write_page
 from segue.studies.price import price
-from segue.studies.scale import Scale, item_names, load_item, load_scale, results_folder
+from segue.studies.scale import Scale, expected_of, item_names, load_item, load_scale, results_folder
 from segue.studies.stored import StoredRuns, find_runs
 
 IMAGE = "image="
@@ -40,6 +41,8 @@ class Request:
     out: Path
     images: tuple[str, ...] = ()
     """test images that figures show, by name; else those with the largest gain"""
+    fresh: bool = False
+    """whether stored results are left out, so that their runs are trained again"""
 
     @property
     def files(self) -> Path:
@@ -48,7 +51,7 @@ class Request:
 
 
 def make_request(
-    items: Sequence[str], scale: str, words: Sequence[str], seeds: int | None, out: Path
+    items: Sequence[str], scale: str, words: Sequence[str], seeds: int | None, out: Path, fresh: bool = False
 ) -> Request:
     """A request that has been checked: nothing is trained before."""
     names = item_names() if list(items) == ["all"] else list(dict.fromkeys(items))
@@ -57,7 +60,7 @@ def make_request(
     images = [word.removeprefix(IMAGE) for word in words if word.startswith(IMAGE)]
     chosen = load_scale(scale).with_words([word for word in words if not word.startswith(IMAGE)])
     _check_out(out)
-    return Request(tuple(names), chosen, seeds or chosen.seeds, out, tuple(images))
+    return Request(tuple(names), chosen, seeds or chosen.seeds, out, tuple(images), fresh)
 
 
 def reproduce(
@@ -84,11 +87,15 @@ def reproduce(
         failed = run_missing(missing, request.out, device, display, workers)
         for grid in grids:
             add_finished(grid)
-    tables = [grid.table(table_notes(grid, stored)) for grid in grids if grid.item.kind == "table"]
+    tables = [
+        grid.table(request.out, table_notes(grid, stored)) for grid in grids if grid.item.kind == "table"
+    ]
     for table in tables:
         console.print(paper_terminal(table, console.width))
         for ending, written in FORMATS.items():
             _write(request.files / f"{table.name}.{ending}", written(table), display)
+        if (ranks := rank_chart(table.title, table.scores())) is not None:
+            write_charts(f"{table.name}-ranks", iter([("", ranks)]), request.files, display)
     for grid in grids:
         if grid.item.kind != "table":
             write_charts(grid.name, draw(grid, request.images, display), request.files, display)
@@ -127,12 +134,12 @@ def needed_words(grid: Grid) -> list[str]:
 
 def collect(grids: Sequence[Grid], request: Request) -> StoredRuns:
     """Take the runs that are finished, from the folder of this request and from the stored results."""
-    results = results_folder()
+    results = None if request.fresh else results_folder()
     folders = [request.files, *(results / each for each in request.scale.records if results is not None)]
     stored = find_runs(folder for folder in [*folders, request.out] if folder.is_dir())
     for grid in grids:
         for wanted in grid.wanted:
-            run = None if wanted.place in grid.found else stored.match(wanted.recipe)
+            run = None if wanted.place in grid.found else stored.match(wanted.recipe, wanted.place.name)
             if run is not None and serves(grid.item.kind, run):
                 grid.found[wanted.place] = run
     return stored
@@ -144,9 +151,25 @@ def add_finished(grid: Grid) -> None:
             grid.found[place] = read_run(place)
 
 
+def check_verifiable(request: Request) -> None:
+    """Said before hours of training: without stored values there is nothing to hold runs against."""
+    known = expected_of(request.scale.name).tables
+    if not any(name in known for name in request.items):
+        values = f"of {', '.join(known)}" if known else "of no table"
+        raise UserError(
+            f"There is nothing to verify: at scale {request.scale.name} values {values} are stored."
+            " Leave --verify out; in a checkout --accept stores today's values."
+        )
+
+
 def table_notes(grid: Grid, stored: StoredRuns) -> list[str]:
     """What has to be said below a table."""
     notes = [f"Stands for the paper's data: {'; '.join(grid.instead)}."] if grid.instead else []
+    single = any(
+        what.startswith("class ") for each in grid.item.blocks.values() for what in each.columns.values()
+    )
+    if grid.instead and single:
+        notes.append("Columns of single classes stay empty where these data have no such class.")
     if grid.scale.name != "paper":
         notes.append(
             "The paper's numbers belong to ResNet-101 at 512 pixels: compare the order of rows, not values."

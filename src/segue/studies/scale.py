@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,7 @@ from segue.core import plugins
 from segue.core.ablation import read_ablation
 from segue.core.config import RunConfig, validate
 from segue.core.errors import UserError, suggest
+from segue.core.expected import PREFIX, Expected, Rows, check_expected, read_expected, write_expected
 from segue.core.overrides import merge
 from segue.core.paper import PaperItem, PaperRow, read_item
 from segue.core.records import read_yaml
@@ -22,6 +23,8 @@ from segue.studies.ablate import row_recipe
 FILES = Path(__file__).parent / "paper"
 SCALES = "scales"
 """file among those of the items"""
+TOLERANCE = 0.5
+"""points by which later runs may miss values that are stored for the first time"""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class Setting:
     dataset: str
     """data set"""
     split: str
-    recipe: str
+    recipe: str = ""
+    """recipe, if not that of the scale"""
     folder: str = ""
     """word that names the folder of the data; the data set's own name if there is none"""
     orders: tuple[str, ...] = ()
@@ -48,6 +52,8 @@ class Scale:
     seeds: int
     settings: dict[str, Setting]
     """data and recipe by data set and split of the paper"""
+    recipe: str = ""
+    """protocol of all settings that name none of their own"""
     flops: float | None = None
     """FLOPs of an image in an iteration of fine-tuning"""
     minutes: float = 0.0
@@ -82,7 +88,8 @@ class Scale:
 
 def item_names() -> list[str]:
     """The tables and figures that there are files of, in the paper's order."""
-    names = [path.stem for path in FILES.glob("*.yaml") if path.stem != SCALES]
+    stems = [path.stem for path in FILES.glob("*.yaml")]
+    names = [name for name in stems if name != SCALES and not name.startswith(PREFIX)]
     return sorted(names, key=lambda name: (name.rstrip("0123456789") != "table", len(name), name))
 
 
@@ -99,6 +106,26 @@ def load_scale(name: str) -> Scale:
     values: dict[str, Any] = dict(document[name])
     settings = {key: validate(Setting, each, f"{name}.{key}") for key, each in values["settings"].items()}
     return validate(Scale, values | {"settings": settings, "name": name}, "")
+
+
+def expected_of(scale: str) -> Expected:
+    """What was once reached at a scale, checked against the tables."""
+    path = FILES / f"{PREFIX}{scale}.yaml"
+    found = read_expected(path)
+    for name, rows in found.tables.items():
+        item = load_item(name)
+        columns = {block: len(each.columns) for block, each in item.blocks.items()}
+        check_expected(path, name, rows, dict.fromkeys(item.rows, columns))
+    return found
+
+
+def accept(scale: str, tables: Mapping[str, Rows]) -> Path:
+    """Store what is reached now as what is expected from now on."""
+    path = FILES / f"{PREFIX}{scale}.yaml"
+    if results_folder() is None:
+        raise UserError("--accept changes values that come with the package: use it in a checkout of Segue.")
+    write_expected(path, scale, read_expected(path).tolerance or TOLERANCE, tables)
+    return path
 
 
 def results_folder() -> Path | None:
@@ -124,7 +151,7 @@ def recipe_of(
             if (each.dataset, each.folder) == (setting.dataset, setting.folder)
         )
         setting, mode = next(same), None
-    split, file = setting.split + order, find_recipe(setting.recipe)
+    split, file = setting.split + order, find_recipe(setting.recipe or scale.recipe)
     word = setting.folder or setting.dataset
     root = [f"data.root={scale.folders[word]}"] if word in scale.folders else []
     said = [*scale.words, *root, *words, *row.words]

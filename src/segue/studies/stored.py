@@ -13,7 +13,8 @@ from segue.core import plugins
 from segue.core.config import RunConfig, as_dict
 from segue.core.errors import UserError
 from segue.core.overrides import differences
-from segue.core.records import RunRecord, read_run, read_yaml
+from segue.core.packed import STUDY_FILE, packed_places
+from segue.core.records import RunRecord, read_recipe, read_run
 from segue.engine.folder import MAY_CHANGE
 from segue.engine.recipe import complete
 
@@ -31,25 +32,33 @@ class StoredRuns:
     """folders that look like runs and cannot be read, with the reason"""
     others: dict[str, list[Path]] = field(default_factory=dict)
     """runs of another protocol that were looked at and left out, by what differs (stored -> wanted)"""
+    taken: set[Path] = field(default_factory=set)
+    """runs that serve some recipe: of these nothing has to be said"""
     _recipes: dict[Path, dict[str, Any]] = field(default_factory=dict)
 
-    def match(self, recipe: RunConfig) -> RunRecord | None:
-        """The finished run of this recipe; of several the first. Others of its name are noted."""
+    def match(self, recipe: RunConfig, name: str) -> RunRecord | None:
+        """The finished run of this recipe; of several the first.
+
+        Others of the same method are noted: runs of another protocol. A run of another `name` that differs in
+        the method's settings alone is another row, not another protocol.
+        """
         offline = plugins.declared(recipe.method.name).offline
         wanted = _comparable(recipe, offline)
         for place in self.places.get(_key(wanted, offline), []):
             lines = differences(self._stored(place, offline), wanted)
             if lines:
-                self._leave_out(place, lines)
+                if place.name == name or not all(line.startswith("method.") for line in lines):
+                    self._leave_out(place, lines)
                 continue
             run = read_run(place)
             if run.finished:
+                self.taken.add(place)
                 return run
         return None
 
     def _stored(self, place: Path, offline: bool) -> dict[str, Any]:
         if place not in self._recipes:
-            config = complete(read_yaml(place / "recipe.yaml"))  # it may be older than some settings
+            config = complete(read_recipe(place))  # it may be older than some settings
             self._recipes[place] = _comparable(config, offline)
         return self._recipes[place]
 
@@ -63,7 +72,10 @@ class StoredRuns:
     def notes(self) -> list[str]:
         """A sentence for each way in which runs were of another protocol."""
         found = [f"{text}." for text in self.unreadable]
-        for text, places in self.others.items():
+        for text, left_out in self.others.items():
+            places = [place for place in left_out if place not in self.taken]
+            if not places:
+                continue
             what = f"{len(places)} runs" if len(places) > 1 else "1 run"
             found.append(
                 f"Left out: {what} of another protocol in {_common(places)} (stored -> wanted: {text})."
@@ -72,12 +84,12 @@ class StoredRuns:
 
 
 def find_runs(folders: Iterable[Path]) -> StoredRuns:
-    """All runs below these folders; links are not followed."""
+    """All runs below these folders, packed ones too; links are not followed."""
     found = StoredRuns()
     for folder in folders:
         for place in _run_folders(folder):
             try:
-                recipe = read_yaml(place / "recipe.yaml")
+                recipe = read_recipe(place)
                 offline = _is_offline(recipe)
                 found.places.setdefault(_key(recipe, offline), []).append(place)
             except (UserError, KeyError, TypeError, AttributeError) as error:
@@ -91,6 +103,9 @@ def _run_folders(folder: Path) -> Iterator[Path]:
         if "recipe.yaml" in files:
             inside.clear()  # a run holds no other
             yield Path(place)
+        elif STUDY_FILE in files:
+            packed = packed_places(Path(place) / STUDY_FILE)
+            yield from (each for each in packed if not (each / "recipe.yaml").is_file())
 
 
 def _is_offline(recipe: Mapping[str, Any]) -> bool:

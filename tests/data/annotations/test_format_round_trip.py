@@ -97,15 +97,11 @@ def test_nothing_found_says_what_was_looked_for(tmp_path: Path) -> None:
     assert "does not exist" in refusal(read_source, tmp_path / "source", tmp_path / "none")
 
 
-TASK = {"id": 1, "annotations": [{"result": []}], "data": {"image": "/data/upload/1/x.jpg"}}
-
-
 @pytest.mark.parametrize(
     ("name", "content", "advice"),
     [
         ("annotations.xml", "<?xml?>\n<annotations>", "export as COCO 1.0 or Segmentation mask 1.1"),
-        ("project.json", [TASK], "in Label Studio, export as COCO"),
-        ("min.json", [{"image": "x.jpg", "tag": [{"polygonlabels": ["a"]}]}], "export as COCO"),
+        ("min.json", [{"image": "x.jpg", "tag": [{"polygonlabels": ["a"]}]}], "export as JSON or COCO"),
         ("data.yaml", "names: [cat]", "convert to COCO first"),
         ("train/labels/x.txt", "0 0.1 0.1 0.2 0.2 0.1 0.2", "convert to COCO first"),
         ("labels/train/x.txt", "0 0.1 0.1 0.2 0.2 0.1 0.2", "convert to COCO first"),

@@ -18,7 +18,7 @@ from serving import CLASSES, OTHERS, bright, encoded, models, photo
 from segue.deploy.serve.app import create_app
 from segue.deploy.serve.gallery import card_pictures
 from segue.deploy.serve.limits import Limits
-from segue.deploy.serve.predictors import ArrayPredictor
+from segue.deploy.serve.predictors import ArrayPredictor, staged
 
 PNG = {"content-type": "image/png"}
 
@@ -289,3 +289,16 @@ def test_models_of_other_runtimes_give_the_same_mask(model):
     wanted = model.predict(photo(), probabilities=True)
     assert np.array_equal(ids, wanted.ids)
     assert np.allclose(confidence, wanted.probabilities.max(0), atol=1e-4)
+
+
+@pytest.mark.parametrize("resize", ["bilinear", "aligned", "nearest"])
+def test_scores_come_to_the_size_of_the_image_as_the_network_means_it(resize):
+    """Adopted networks may align corners, or not interpolate at all."""
+    model = bright(size=4)
+    model.network.resize = resize
+    expected = model.predict(photo(), probabilities=True)
+    predictor = staged(model)
+    (scores,) = predictor.run([predictor.prepare(photo())])
+    ids, confidence = predictor.answer(scores, (12, 20))
+    assert np.allclose(confidence, expected.probabilities.max(0), atol=1e-5)
+    assert (ids == expected.ids).mean() > 0.95

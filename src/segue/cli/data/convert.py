@@ -51,8 +51,8 @@ def command(
 
     segue data convert export/ mine/ --to voc
 
-    IN is COCO JSON, LabelMe, Cityscapes polygons, or colour or index masks.
-    CVAT and Label Studio export these.
+    IN is COCO JSON, LabelMe, Label Studio JSON, Cityscapes polygons, or colour or index masks.
+    CVAT exports some of these.
     """
     from rich.console import Console
 

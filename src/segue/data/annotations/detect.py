@@ -12,8 +12,9 @@ from segue.core.ordinary import user_path
 from segue.data.annotations.base import Drawing, Source, classes_of, tell
 from segue.data.annotations.city_ids import id_masks, read_city_ids
 from segue.data.annotations.coco import is_coco, read_coco
-from segue.data.annotations.document import read_document
+from segue.data.annotations.document import object_of, read_json
 from segue.data.annotations.foreign import advise
+from segue.data.annotations.label_studio import is_tasks, read_label_studio
 from segue.data.annotations.labelme import is_labelme, read_labelme
 from segue.data.annotations.locate import Places, walk
 from segue.data.annotations.masks import is_pairs, is_voc, read_masks
@@ -23,12 +24,18 @@ from segue.data.layout import IMAGE_SUFFIXES
 LOOKED_FOR = (
     "COCO (a JSON file with images, annotations and categories),"
     " LabelMe (a JSON file with shapes for each image),"
+    " Label Studio (a JSON file with tasks),"
     " Cityscapes polygons (NAME_polygons.json with imgWidth, imgHeight and objects),"
     " Cityscapes ids (NAME_labelIds.png),"
     " VOC (folders JPEGImages and SegmentationClass with labelmap.txt or classes.txt),"
     " or folders images and masks with classes.txt"
 )
-TITLES = {"coco": "COCO", "labelme": "LabelMe", "polygons": "Cityscapes polygons"}
+TITLES = {
+    "coco": "COCO",
+    "labelme": "LabelMe",
+    "labelstudio": "Label Studio",
+    "polygons": "Cityscapes polygons",
+}
 ONE_IMAGE: dict[str, Callable[[Path, dict[str, Any], Places], Drawing]] = {
     "labelme": read_labelme,
     "polygons": read_polygons,
@@ -40,6 +47,7 @@ class _Found:
     """What the JSON files of a source hold. LabelMe's are read at once, for they may hold whole images."""
 
     coco: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
+    tasks: list[tuple[Path, list[Any]]] = field(default_factory=list)
     drawings: dict[str, list[Drawing]] = field(default_factory=dict)
     broken: list[Drawing] = field(default_factory=list)
     other: list[Path] = field(default_factory=list)
@@ -48,7 +56,8 @@ class _Found:
     def kinds(self) -> dict[str, Path]:
         """The formats and the first file of each."""
         coco = {"coco": self.coco[0][0]} if self.coco else {}
-        return coco | {kind: drawings[0].file for kind, drawings in self.drawings.items()}
+        tasks = {"labelstudio": self.tasks[0][0]} if self.tasks else {}
+        return coco | tasks | {kind: drawings[0].file for kind, drawings in self.drawings.items()}
 
 
 def read_source(path: Path, images: Path | None = None) -> Source:
@@ -88,7 +97,11 @@ def _look(path: Path, places: Places) -> _Found:
     files = [file for file in walk(path) if file.suffix.lower() == ".json"] if path.is_dir() else [path]
     for file in files:
         try:
-            document = read_document(file)
+            content = read_json(file)
+            if is_tasks(content):
+                found.tasks.append((file, content))
+                continue
+            document = object_of(content, file)
             if is_coco(document):
                 found.coco.append((file, document))
                 continue
@@ -116,10 +129,14 @@ def _read_json(path: Path, found: _Found, places: Places) -> Source:
     name = path.stem if path.is_file() else path.resolve().name
     ignored = tell(len(found.other), "JSON file of another kind was", "JSON files of another kind were")
     notes = (f"{ignored} ignored, first {found.other[0]}.",) if found.other else ()
-    if found.coco:
+    if found.coco or found.tasks:
         if found.broken:
             raise UserError(found.broken[0].problem)
-        source = read_coco(name, found.coco, places)
+        source = (
+            read_coco(name, found.coco, places)
+            if found.coco
+            else read_label_studio(name, found.tasks, places)
+        )
         return Source(source.name, source.format, source.classes, source.drawings, source.notes + notes)
     ((kind, drawings),) = found.drawings.items()
     if kind == "polygons":

@@ -16,10 +16,21 @@ from segue.data.annotations.base import show
 
 def read_document(path: Path) -> dict[str, Any]:
     """The object in a JSON file, in any encoding of Unicode."""
+    return object_of(read_json(path), path)
+
+
+def object_of(document: object, path: Path) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise UserError(f"{path} holds {kind(document)}; an annotation file holds an object {{...}}.")
+    return document
+
+
+def read_json(path: Path) -> Any:
+    """Whatever a JSON file holds."""
     try:
         content = read_ordinary(path)
         text = content.decode(json.detect_encoding(content))
-        document = json.loads(text)  # NaN too: whoever needs the number refuses it
+        return json.loads(text)  # NaN too: whoever needs the number refuses it
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
@@ -32,9 +43,6 @@ def read_document(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path} is not valid JSON: {error}. It may be cut off or damaged; export it again."
         ) from error
-    if not isinstance(document, dict):
-        raise UserError(f"{path} holds {kind(document)}; an annotation file holds an object {{...}}.")
-    return document
 
 
 def kind(value: object) -> str:

@@ -10,8 +10,8 @@ from segue.data.annotations.locate import walk
 HEAD = 65536
 """bytes of a file that are looked at"""
 YOLO_FILES = ("data.yaml", "data.yml", "obj.names")
-_TASKS = re.compile(rb"\s*\[\s*\{.*\"(annotations|completions|annotator|\w+labels)\"\s*:", re.DOTALL)
-"""Label Studio's JSON and JSON-MIN: a list of tasks"""
+_TASKS = re.compile(rb"\s*\[\s*\{.*\"(completions|annotator|\w+labels)\"\s*:", re.DOTALL)
+"""Label Studio's JSON-MIN and its JSON of old: a list of tasks"""
 
 
 def advise(path: Path) -> str:
@@ -20,7 +20,7 @@ def advise(path: Path) -> str:
         if file.suffix.lower() == ".xml" and b"<annotations>" in _head(file):
             return f"{file} is in CVAT's own format: in CVAT, export as COCO 1.0 or Segmentation mask 1.1."
         if file.suffix.lower() == ".json" and _TASKS.match(_head(file)):
-            return f"{file} is in Label Studio's own format: in Label Studio, export as COCO."
+            return f"{file} is a short form of Label Studio's: in Label Studio, export as JSON or COCO."
         if file.name.lower() in YOLO_FILES or _is_yolo_label(file):
             return f"{file} belongs to a YOLO data set, which is not read: convert to COCO first."
     return ""

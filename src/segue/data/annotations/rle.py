@@ -50,6 +50,13 @@ def read_runs(segmentation: dict[str, Any], where: str) -> Runs:
     return Runs(height, width, numbers)
 
 
+def runs_of(region: np.ndarray) -> Runs:
+    """The runs of a mask, H x W of bool."""
+    flat = np.concatenate([[False], region.T.reshape(-1)])
+    changes = np.flatnonzero(flat[1:] != flat[:-1])
+    return Runs(*region.shape, np.diff([0, *changes, region.size]))
+
+
 def decode_counts(text: str | bytes, where: str) -> np.ndarray:
     """The counts in a compressed string, as int64."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text

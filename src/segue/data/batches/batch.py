@@ -48,6 +48,8 @@ class Batch:
     keys: list[str]
     salient: Tensor | None = None
     """saliency maps (bool, B x H x W), for a method that asks for them"""
+    earlier: Tensor | None = None
+    """images of earlier steps that are shown again (bool, B); None: the step's own images alone"""
     frozen: tuple[Tensor, ...] = ()
     """outputs of the network's frozen stages for these images, if they are known"""
     rank_slice: RankSlice = WHOLE
@@ -78,9 +80,9 @@ class Batch:
         return batches
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        salient = None if self.salient is None else change(self.salient)
         images, labels, frozen = change(self.images), change(self.labels), tuple(map(change, self.frozen))
-        return replace(self, images=images, labels=labels, salient=salient, frozen=frozen)
+        salient, earlier = (None if each is None else change(each) for each in (self.salient, self.earlier))
+        return replace(self, images=images, labels=labels, salient=salient, earlier=earlier, frozen=frozen)
 
     def __len__(self) -> int:
         return len(self.images)

@@ -54,13 +54,19 @@ class Batches:
             source = iter(loader)
         try:
             for global_size, own in again:
-                batch = _unwrap(next(source)).to(self.device)
+                batch = self._marked(_unwrap(next(source)), own).to(self.device)
                 if self.frozen is not None:
                     batch = replace(batch, frozen=self.frozen(batch.images, own))
                 yield replace(batch, rank_slice=self.rank_slice, global_size=global_size)
         finally:
             # its workers end now: they ignore signals, so a process that exits before them waits for ever
             del source
+
+    def _marked(self, batch: Batch, own: Sequence[tuple[int, int]]) -> Batch:
+        """With a mark on images of earlier steps, if the step shows any."""
+        if self.order.images == len(self.data):
+            return batch
+        return replace(batch, earlier=torch.tensor([position >= self.order.images for position, _ in own]))
 
     def _slices(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """Of each batch its global size and the images that this process has."""

@@ -96,6 +96,10 @@ class FixedViews:
     seed: tuple[int, ...]
 
     @property
+    def images(self) -> int:
+        return self.order.images
+
+    @property
     def per_epoch(self) -> int:
         return self.order.per_epoch
 

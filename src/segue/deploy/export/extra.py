@@ -7,6 +7,8 @@ from typing import Any
 
 from segue.core.extras import needed
 
+ONE_SIZE = "A network for one size of image alone needs --size: segue export MODEL FILE --size 512."
+
 
 def onnx_package(name: str) -> Any:
     """A module of the extra, or the command that installs it."""

@@ -1,7 +1,8 @@
 """What stands in an exported file beside the graph: names, colours and preparation, for Segue and for others.
 
 Readers look in different places: ultralytics for `names`, `stride` and `task`, OpenVINO's ModelAPI for keys
-that begin with `model_info`, Deepness (QGIS) for `class_names` and `model_type`, Segue for `segue`. No torch.
+that begin with `model_info`, Deepness (QGIS) for `class_names`, `model_type` and `tile_size` (its pages say
+`tiles_size`), Segue for `segue`. No torch.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ class About:
     format: str = FORMAT
 
 
-def metadata(about: About, stride: int) -> dict[str, str]:
-    """The same in all forms, text by text."""
+def metadata(about: About, stride: int, size: int | None = None) -> dict[str, str]:
+    """The same in all forms, text by text; `size` is the side of the images that a file takes, if fixed."""
+    tiles = {} if size is None else {"tile_size": str(size), "tiles_size": str(size)}
     names = dict(enumerate(about.classes))
     info = {
         "label_names": list(about.classes),
@@ -64,6 +66,7 @@ def metadata(about: About, stride: int) -> dict[str, str]:
         "stride": str(stride),
         "task": "semantic-segmentation",
         "shorter_side": json.dumps(about.images.size),
+        **tiles,
         "version": segue.__version__,
         "license": "other",
         "author": "Segue",

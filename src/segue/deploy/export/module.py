@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segue.deploy.export.outputs import LOGITS, MAP, MASK, Outputs, output_names
+from segue.deploy.export.outputs import LOGITS, MAP, MASK, PROBABILITIES, Outputs, output_names
+from segue.deploy.export.pooling import pool_at_any_size
 from segue.models.plain import plain_copy
 
 BILINEAR, ALIGNED, NEAREST = "bilinear", "aligned", "nearest"
@@ -33,6 +34,7 @@ class ImageToLogits(nn.Module):
         """`network` gives logits, or an object that has them as `logits`; it is copied."""
         super().__init__()
         self.network = plain_copy(network)
+        pool_at_any_size(self.network)
         self.resize = resize_of(network)
         # the map is for those who bring it to another size themselves, as Segue does: bilinear
         names = output_names(outputs)
@@ -45,6 +47,8 @@ class ImageToLogits(nn.Module):
         found = {LOGITS: logits_BKHW, MAP: map_BKhw}
         if MASK in self.names:
             found[MASK] = logits_BKHW.argmax(1).to(self.mask_type)
+        if PROBABILITIES in self.names:
+            found[PROBABILITIES] = logits_BKHW.softmax(1)
         return tuple(found[name] for name in self.names)
 
 
@@ -85,6 +89,7 @@ def stride_of(network: nn.Module) -> int:
         return SIDE // logits_of(network, torch.zeros(1, 3, SIDE, SIDE, dtype=torch.uint8)).shape[-1]
 
 
-def example(kind: InputKind) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(0, 256, EXAMPLE, generator=generator).to(getattr(torch, kind))
+def example(kind: InputKind, side: int | None = None) -> Tensor:
+    """An image to trace with: of a fixed side, or as good as any."""
+    generator, shape = torch.Generator().manual_seed(0), EXAMPLE if side is None else (2, 3, side, side)
+    return torch.randint(0, 256, shape, generator=generator).to(getattr(torch, kind))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-IMAGE, LOGITS, MASK, MAP = "image", "logits", "mask", "map"
-Outputs = Literal["all", "logits", "mask"]
-OUTPUTS: tuple[Outputs, ...] = ("all", "logits", "mask")
+IMAGE, LOGITS, MASK, MAP, PROBABILITIES = "image", "logits", "mask", "map", "probabilities"
+Outputs = Literal["all", "logits", "mask", "probabilities"]
 
 
 def output_names(outputs: Outputs) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from torch import nn
 
 from segue.core.errors import UserError
 from segue.deploy.export.endings import ONNX, TORCHSCRIPT
-from segue.deploy.export.extra import reason_of
+from segue.deploy.export.extra import ONE_SIZE, reason_of
 from segue.deploy.export.module import InputKind, at_size, logits_of, resize_of
 from segue.deploy.export.outputs import IMAGE, LOGITS, MASK
 from segue.deploy.export.pictures import SHAPES, picture
@@ -23,7 +23,9 @@ from segue.deploy.onnx_model import open_session
 MOST_CHANGED = 0.001
 """largest share of pixels whose class may change"""
 
-OTHER = "Another ending may do (.onnx, .pt, .pt2): each is made in its own way."
+OTHER = f"Another ending may do (.onnx, .pt, .pt2): each is made in its own way. {ONE_SIZE}"
+LARGE = 0.01
+"""difference of a logit, by the largest logit, that rounding does not explain"""
 
 Run = Callable[[np.ndarray], Mapping[str, np.ndarray]]
 
@@ -36,27 +38,44 @@ class Difference:
     """largest difference of a logit; NaN if the file gives masks alone"""
     changed: float
     """share of pixels whose class is another one"""
+    scale: float = math.nan
+    """largest logit, by its size"""
+
+    @property
+    def remark(self) -> str:
+        """A word on logits that differ though the classes do not."""
+        if math.isnan(self.largest) or self.largest <= LARGE * self.scale:
+            return ""
+        return f"logits reach {self.scale:.2g}: the file's confidences are others than the model's"
 
 
-def compare(network: nn.Module, run: Run, kind: InputKind) -> Difference:
-    """The answers of a file, by `run`, against those of the network as `Model.predict` has them."""
-    largest, changed, pixels = [], 0, 0
-    for place, shape in enumerate(SHAPES):
-        images = picture(shape, place)
+def compare(network: nn.Module, run: Run, kind: InputKind, side: int | None = None) -> Difference:
+    """The answers of a file, by `run`, against those of the network as `Model.predict` has them.
+
+    Two sizes are tried, one of them in a batch; with a `side` both have that one.
+    """
+    largest, scale, changed, pixels = [], 0.0, 0, 0
+    shapes = SHAPES if side is None else ((1, 3, side, side), (2, 3, side, side))
+    for place, shape in enumerate(shapes):
+        images, size = picture(shape, place), f"{shape[0]} x {shape[2]} x {shape[3]}"
         expected = _reference(network, images)
         try:
             found = run(images.astype(kind))
         except Exception as error:  # each runtime has its own
-            size = f"{shape[0]} x {shape[2]} x {shape[3]}"
             raise UserError(
                 f"The file would fail with images of {size}, and is not written: {reason_of(error)}. {OTHER}"
             ) from error
-        ids = found[MASK] if MASK in found else found[LOGITS].argmax(1)
+        ids = found[MASK] if MASK in found else found[next(iter(found))].argmax(1)
+        wanted, scale = expected.argmax(1), max(scale, float(np.abs(expected).max()))
+        if ids.shape != wanted.shape:
+            shown = " x ".join(map(str, ids.shape))
+            raise UserError(
+                f"The file would answer images of {size} with {shown}, and is not written. {OTHER}"
+            )
         if LOGITS in found:
             largest.append(float(np.abs(found[LOGITS] - expected).max()))
-        wanted = expected.argmax(1)
         changed, pixels = changed + int((ids != wanted).sum()), pixels + wanted.size
-    return Difference(max(largest, default=math.nan), changed / pixels)
+    return Difference(max(largest, default=math.nan), changed / pixels, scale)
 
 
 def refuse_changed(difference: Difference, name: str) -> None:

@@ -35,6 +35,8 @@ class Wanted:
     """16 or 8 bit instead of 32"""
     images: str | Path | None = None
     """folder of images that a smaller file is calibrated on and measured with"""
+    size: int | None = None
+    """height and width of the images that the file takes; None: any"""
 
 
 def check_export(path: str | Path, wanted: Wanted) -> str:
@@ -50,8 +52,10 @@ def check_export(path: str | Path, wanted: Wanted) -> str:
         )
     if smaller is None and wanted.images is not None:
         raise UserError("--images goes with --int8 or --half: nothing else needs images.")
-    if smaller is not None and wanted.outputs == "mask":
-        raise UserError(f"--{smaller} is measured by logits: leave out '--output mask'.")
+    if smaller is not None and wanted.outputs not in ("all", "logits"):
+        raise UserError(f"--{smaller} is measured by logits: leave out '--output {wanted.outputs}'.")
+    if smaller is not None and wanted.size is not None:
+        raise UserError(f"--{smaller} is measured on images of many sizes: leave out --size.")
     for package in ("onnx", "onnxscript", "onnxruntime") if ending == ONNX else ():
         onnx_package(package)
     return ending
@@ -67,15 +71,18 @@ class Report:
     difference: Difference
     cost: Cost | None = None
     remark: str = ""
+    side: int | None = None
+    """height and width of the images that the file takes; None: any"""
 
     def lines(self) -> list[str]:
         """The report in words."""
         share, largest = 100 * self.difference.changed, self.difference.largest
         logits = "" if math.isnan(largest) else f", largest difference of a logit {largest:.2g}"
-        found = [f"Compared with the model at two sizes and batch 2: {share:.3g} % of pixels changed{logits}"]
+        sizes = "two sizes" if self.side is None else f"{self.side} x {self.side}"
+        found = [f"Compared with the model at {sizes} and batch 2: {share:.3g} % of pixels changed{logits}"]
         if self.cost is not None:
             found += _cost_lines(self.cost)
-        return [*found, *([f"Remark: {self.remark}"] if self.remark else [])]
+        return [*found, *(f"Remark: {each}" for each in (self.difference.remark, self.remark) if each)]
 
 
 def _cost_lines(cost: Cost) -> list[str]:
@@ -98,12 +105,12 @@ def export_graph(model: Model, path: str | Path, wanted: Wanted) -> Report:
     network = ClosedBackground(model.network) if model.closed else model.network
     module = ImageToLogits(network, len(model.classes), wanted.outputs).eval()
     with atomic_file(path) as file:
-        words = metadata(about, stride_of(module.network))
-        content, remark = encode(module, example(wanted.input), ending, words)
+        words, side = metadata(about, stride_of(module.network), wanted.size), wanted.size
+        content, remark = encode(module, example(wanted.input, side), ending, words, side is not None)
         run = runner(content, ending, module.names)
-        difference, cost = compare(network, run, wanted.input), None
+        difference, cost = compare(network, run, wanted.input, side), None
         refuse_changed(difference, str(path))
         if wanted.smaller is not None:
             content, cost = make_smaller(content, wanted.smaller, samples)
         file.write(content)
-    return Report(Path(path), len(content), difference, cost, remark)
+    return Report(Path(path), len(content), difference, cost, remark, side)

@@ -17,9 +17,9 @@ from torch import nn
 
 from segue.core.errors import UserError
 from segue.deploy.families import hf, smp, torchvision
-from segue.deploy.families.weights import Foreign
 from segue.models.adopted.network import AdoptedNetwork
 from segue.models.adopted.sources import absolute, build_module, own_code
+from segue.models.adopted.weights import Foreign
 
 FAMILIES: dict[str, ModuleType] = {"torchvision": torchvision, "smp": smp, "hf": hf}
 CODE = re.compile(r"\.py:\w+$")

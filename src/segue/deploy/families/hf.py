@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 from torch import nn
@@ -14,9 +12,9 @@ from torch import nn
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.records import write_json
-from segue.deploy.families.weights import Foreign, names_of, read_json, refuse
+from segue.models.adopted.hf_files import loaded, without_bars
 from segue.models.adopted.network import AdoptedNetwork
-from segue.models.adopted.sources import hf_config
+from segue.models.adopted.weights import Foreign, names_of, read_json
 
 PREFIX = "transformers.models."
 NOT_TOLD = ("_name_or_path", "transformers_version")
@@ -49,7 +47,7 @@ def read(text: str) -> Foreign:
     if config is None or "model_type" not in config:
         raise UserError(f"{folder} is no folder of save_pretrained: its config.json names no network.")
     source = {"kind": "hf", "config": config}
-    module = _loaded(folder, hf_config(source))
+    module = loaded(folder, source)
     said = read_json(folder / "preprocessor_config.json") or {}
     plain = not said.get("do_normalize", True)
     size = said.get("size")
@@ -65,42 +63,6 @@ def read(text: str) -> Foreign:
     )
 
 
-def _loaded(folder: Path, config: Any) -> nn.Module:
-    """By the library itself, which knows the names that weights had in its earlier versions."""
-    from transformers import AutoModelForSemanticSegmentation
-
-    try:
-        with _without_bars():
-            module, differences = AutoModelForSemanticSegmentation.from_pretrained(
-                str(folder),
-                config=config,
-                local_files_only=True,
-                weights_only=True,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise UserError(f"{folder} cannot be read by transformers: {shorten(str(error), 300)}") from error
-    lines = [f"'{name}' is missing" for name in differences["missing_keys"]]
-    lines += [f"'{name}' is not part of the network" for name in differences["unexpected_keys"]]
-    lines += [f"{name} differs in shape" for name in map(str, differences["mismatched_keys"])]
-    refuse(lines, folder, module)
-    return module
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 def save(network: AdoptedNetwork, names: Sequence[str], folder: Path) -> None:
     """What `from_pretrained(folder)` reads, and how images are normalised."""
     module: Any = network.own_module()
@@ -108,7 +70,7 @@ def save(network: AdoptedNetwork, names: Sequence[str], folder: Path) -> None:
     module.config.label2id = {name: channel for channel, name in enumerate(names)}
     if hasattr(module, "num_labels"):
         module.num_labels = len(names)
-    with _without_bars():
+    with without_bars():
         module.save_pretrained(str(folder))
     numbers = network.adoption.normalisation
     preparation = {

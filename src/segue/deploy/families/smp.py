@@ -12,9 +12,9 @@ from torch import nn
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.records import write_json
-from segue.deploy.families.weights import Foreign, load_exactly, names_of, read_json, read_weights
 from segue.models.adopted.network import AdoptedNetwork
 from segue.models.adopted.sources import build_module
+from segue.models.adopted.weights import Foreign, load_exactly, names_of, read_json, read_weights
 
 PREFIX = "segmentation_models_pytorch."
 

@@ -21,6 +21,7 @@ from segue.core.classes import Colour
 from segue.deploy.model import Model
 from segue.deploy.predictor import Predictor
 from segue.losses.pseudo import most_likely
+from segue.losses.resizing import resized_as
 from segue.models._speed.fold import fold_norms
 from segue.models.classifier import close_background
 
@@ -74,7 +75,8 @@ class TorchPredictor:
         return list((close_background(logits) if self.closed else logits).cpu())
 
     def answer(self, scores: Tensor, size: Size) -> tuple[np.ndarray, np.ndarray]:
-        return _answer(scores, size, self._ids)
+        with resized_as(self.network.resize):
+            return _answer(scores, size, self._ids)
 
 
 class ArrayPredictor:

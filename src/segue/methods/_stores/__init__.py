@@ -8,6 +8,7 @@ module: its content is part of the method's state and so of checkpoints and mode
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -21,6 +22,15 @@ from segue.models.network import Classifier
 
 EMPTY = 255
 """label of a place in a store that is not filled: classes may have fewer pixels than there is room for"""
+
+
+@dataclass(frozen=True)
+class Sure:
+    """Places of a batch that teacher and student are sure of: the class, and the features of both."""
+
+    labels_N: Tensor
+    features_NF: Tensor
+    old_features_NF: Tensor
 
 
 class Store(Protocol):
@@ -53,17 +63,23 @@ def rehearsal_loss(
 ) -> Tensor:
     """Mean cross-entropy of the classifier on what is kept and, beside it, on new classes in the batch.
 
-    Without these the store would say of every place that it is not new; they teach the network too. They
-    count as if `per_class` places of each new class were kept; images count alike, so that a batch may be
-    split.
+    What is drawn comes with labels (M), or with the teacher's probabilities (M x O), from which the
+    classifier's then diverge. Without the places of new classes all of it would say that nothing is new; they
+    teach the network too. They count as if `per_class` places of each new class were kept; images count
+    alike, so that a batch may be split.
     """
-    features_MF, labels_M = drawn
+    features_MF, targets = drawn
     logits_MK = wide(classifier.at_places(features_MF))
-    kept = F.cross_entropy(logits_MK, labels_M, ignore_index=EMPTY, reduction="sum")
+    if targets.is_floating_point():
+        answers_MO = logits_MK.log_softmax(1)[:, : targets.shape[1]]
+        kept, count = F.kl_div(answers_MO, targets, reduction="sum"), targets.new_tensor(len(targets))
+    else:
+        kept = F.cross_entropy(logits_MK, targets, ignore_index=EMPTY, reduction="sum")
+        count = (targets != EMPTY).sum()
     labels_Bhw = labels_of_map(labels_BHW, logits_BKhw)
     labels_Bhw = labels_Bhw.where((step.num_old <= labels_Bhw) & (labels_Bhw < step.num_channels), EMPTY)
     losses_Bhw = F.cross_entropy(wide(logits_BKhw), labels_Bhw, ignore_index=EMPTY, reduction="none")
     counts_B = (labels_Bhw != EMPTY).sum((1, 2)).clamp_min(1)
     new = (losses_Bhw.sum((1, 2)) / counts_B).mean()
     room = per_class * len(step.new)
-    return (kept + room * new) / ((labels_M != EMPTY).sum() + room).clamp_min(1)
+    return (kept + room * new) / (count + room).clamp_min(1)

@@ -17,6 +17,7 @@ from segue.data.batches import Batch
 from segue.losses import labels_of_map, wide
 from segue.losses.processes import sum_over_processes
 from segue.losses.prototypes import class_sums
+from segue.methods._stores import Sure
 
 LEAST_LENGTH = 1e-6
 
@@ -95,3 +96,24 @@ class Gaussians(nn.Module):
         known = [k for k, count in enumerate(self.counts.tolist()) if count > 0]
         labels_M = torch.tensor(known, device=self.counts.device).repeat_interleave(self.per_class)
         return self.like(labels_M, generator), labels_M
+
+    def directions_of(self, num_old: int) -> Tensor:
+        """Where the old classes point, without background: J x F."""
+        return self.directions[1:num_old]
+
+    @torch.no_grad()
+    def follow(self, places: Iterable[Sure], num_old: int) -> None:
+        """Move what is kept of old classes as their features have moved, where both models are sure
+        (Adapter, AAAI 2025)."""
+        sums = self.directions.new_zeros(2, num_old, self.directions.shape[1], dtype=torch.float64)
+        counts = torch.zeros(num_old, device=sums.device, dtype=sums.dtype)
+        for place in places:
+            for side, features_NF in enumerate((place.old_features_NF, place.features_NF)):
+                unit_NF = F.normalize(wide(features_NF), dim=1).to(sums.dtype)
+                sums[side].index_add_(0, place.labels_N, unit_NF)
+            counts.index_add_(0, place.labels_N, torch.ones_like(place.labels_N, dtype=sums.dtype))
+        before, after = F.normalize(sum_over_processes(sums), dim=2)
+        share = sum_over_processes(counts) / self.counts[:num_old].clamp_min(1)
+        move = (share[:, None] * (after - before)).to(self.directions.dtype)
+        self.directions[:num_old] += move
+        self.scatters[:num_old] += move.abs()

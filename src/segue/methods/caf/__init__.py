@@ -16,7 +16,8 @@ from dataclasses import asdict
 import torch
 from torch import Tensor, nn
 
-from segue.core.declaration import About, BenchmarkValues, Start
+from segue.core.declaration import About, BenchmarkValues, ClassMemory, Start
+from segue.core.errors import UserError
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import (
@@ -36,10 +37,13 @@ from segue.losses.guided import label_guided_distillation, selective_labels
 from segue.methods._stores import Store, rehearsal_loss
 from segue.methods._stores.features import FeatureMemory
 from segue.methods._stores.gaussians import Gaussians
+from segue.methods._stores.imagined import Imagined
+from segue.methods._stores.mixtures import Mixtures
 from segue.methods.base import Method, StepContext
 from segue.methods.caf.config import PUBLISHED, VARIANTS, Config
 from segue.models.caf import CafLayer, Excitation
 from segue.models.network import Network, Output
+from segue.models.segmenter import Segmenter
 
 SURE = 0.7
 """least probability of an old class that becomes a label, where labels are selective"""
@@ -49,7 +53,12 @@ TEACHER_Z = {"raw": "z", "fused": "z_fused"}
 class CAF(Method):
     Config = Config
     about = About(
-        "Continual Attentive Fusion", "Yang et al., IEEE TMM", 2022, published="45.3*", keeps="teacher"
+        "Continual Attentive Fusion",
+        "Yang et al., IEEE TMM",
+        2022,
+        published="45.3*",
+        keeps="teacher",
+        of_class=ClassMemory(h=64, numbers=2 * 64),
     )
     benchmark_values = (
         BenchmarkValues("ade20k", None, {"optim": {"lr_next": 0.01}}),
@@ -71,7 +80,10 @@ class CAF(Method):
         if config.layered_start:
             model.fusion = CafLayer(widths["z"], config.layer)
         self.memory: Store | None = None
-        if config.rehearsal.weight:
+        self.imagined: Imagined | None = None
+        if config.rehearsal.weight and config.rehearsal.store == "imagined":
+            self.imagined = self.imagination(model)
+        elif config.rehearsal.weight:
             self.memory = self.store(widths["h"])
         self.excitation = nn.ModuleDict()
         for name in config.ad.maps.split("+") if config.ad.channel else ():
@@ -80,9 +92,19 @@ class CAF(Method):
     def store(self, channels: int) -> Store:
         """What is kept of h between steps."""
         rehearsal = self.config.rehearsal
-        if rehearsal.store == "gaussians":
-            return Gaussians(channels, rehearsal.per_class)
+        if rehearsal.store != "features":
+            kind = Mixtures if rehearsal.store == "mixtures" else Gaussians
+            return kind(channels, rehearsal.per_class)
         return FeatureMemory(channels, rehearsal.per_class, rehearsal.background)
+
+    def imagination(self, model: Network) -> Imagined:
+        """What stands in for a memory: it needs the statistics of the head's own norm."""
+        if not isinstance(model, Segmenter):
+            raise UserError(
+                f"method.params.rehearsal.store=imagined reads the norm of a head of Segue's own, which"
+                f" {model.config.backbone} does not have: use rehearsal.store=features."
+            )
+        return Imagined(self.config.rehearsal.per_class, self.config.rehearsal.background)
 
     def grow(self, step: Step) -> None:
         super().grow(step)
@@ -97,6 +119,9 @@ class CAF(Method):
 
     def begin_step(self, ctx: StepContext) -> None:
         self.generator = ctx.generator
+        if self.imagined is not None and self.teacher is not None:
+            norm = self.model.refiner.norm[0]
+            self.imagined.begin(self.teacher, norm, ctx.loader, ctx.step)
 
     def end_step(self, ctx: StepContext) -> None:
         if self.memory is not None:
@@ -112,8 +137,8 @@ class CAF(Method):
         terms = self.pixel_terms(out, old, batch.labels)
         if config.ad_weight:
             terms["ad"] = config.ad_weight * self.feature_distance(out, old)
-        if self.memory is not None:
-            drawn, room = self.memory.draw(self.generator), self.memory.per_class
+        if (source := self.imagined or self.memory) is not None:
+            drawn, room = source.draw(self.generator), source.per_class
             given = self.model.classifier, out.logits, batch.labels, self.step
             terms["rehearsal"] = config.rehearsal.weight * rehearsal_loss(drawn, room, *given)
         return terms

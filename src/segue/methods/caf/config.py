@@ -39,24 +39,25 @@ class AdConfig:
 
 @dataclass(frozen=True)
 class RehearsalConfig:
-    """Features that earlier steps have left, rehearsed by the classifier (not in the paper); beside them
-    new classes of the batch, which teach the network too."""
+    """Features of earlier steps, kept or imagined, rehearsed by the classifier (not in the paper); beside
+    them new classes of the batch, which teach the network too."""
 
     weight: NonNegative = 1.0
-    """weight of the cross-entropy on kept features; 0: no features are kept"""
-    store: Literal["features", "gaussians"] = added("features")
-    """kept between steps: features as they were, or a Gaussian per class that new ones are drawn from"""
+    """weight of the cross-entropy on these features; 0: there are none"""
+    store: Literal["features", "gaussians", "mixtures", "imagined"] = added("features")
+    """source of the features: kept as they were, drawn from a Gaussian or three per class that are kept, or
+    imagined from the teacher alone, so that nothing is kept"""
     per_class: Annotated[int, Field(ge=1, le=MOST_PLACES)] = 64
     """places of feature maps that are kept of each class, or drawn in each iteration"""
     background: Annotated[int, Field(ge=0, le=MOST_PLACES)] = 1024
-    """places of feature maps that are kept of background, all from step 0"""
+    """places of feature maps that are kept of background, all from step 0, or imagined in each iteration"""
 
     keeps = "features"
 
     @property
     def kept(self) -> str:
         """In words what is kept; nothing if it is off."""
-        return self.keeps if self.weight else ""
+        return self.keeps if self.weight and self.store != "imagined" else ""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from segue.models._speed.fold import link_norms
 from segue.models.adopted.grow import NEVER, AdoptedClassifier, GrowingLayer
 from segue.models.adopted.parts import Adoption
 from segue.models.adopted.taps import EncoderTap, InputTap, OutputTap, Pass, passing
-from segue.models.network import Network, Output, fusion_from
+from segue.models.network import Network, Output, classifier_from, fusion_from
 from segue.models.spec import NetworkSpec
 
 KIND = "adopted"
@@ -45,7 +45,7 @@ class AdoptedNetwork(Network):
         have_stages = {"stages"} if parts.stages > 1 else set()
         have_rows = {"rows"} if len(parts.classifiers) == 1 else set()
         self.closed = self.adoption.closed
-        have_background = set() if self.closed else {"background"}
+        have_background = set() if self.closed else {"background", "classifier"}
         self.offers = frozenset({"outputs", "h"} | have_z | have_stages | have_rows | have_background)
         self.body = module
         for index, path in enumerate(parts.classifiers):
@@ -61,8 +61,7 @@ class AdoptedNetwork(Network):
             parameter.requires_grad_(not _under(name, parts.unused))
         link_norms(self, self._maps)
         self.settle(config.settled)
-        if config.frozen_stages:
-            raise UserError("model.frozen_stages counts the stages of Segue's own backbones: set it to 0.")
+        self.freeze_stages(config.frozen_stages)
 
     def _tap(self) -> None:
         parts = self.parts
@@ -102,6 +101,8 @@ class AdoptedNetwork(Network):
         network = cls(wanted.model, module)
         if wanted.fusion is not None:
             network.fusion = fusion_from(wanted.fusion, network.z_channels)
+        if wanted.classifier.kind != KIND:
+            network.classifier = classifier_from(wanted.classifier, network.h_channels)
         for size in wanted.classifier.sizes:
             network.classifier.grow(size, balanced=False)
         return network
@@ -127,11 +128,24 @@ class AdoptedNetwork(Network):
         return self
 
     def _classifier_spec(self) -> dict[str, Any]:
+        if self.replaced is not None:
+            return super()._classifier_spec()
         return {"kind": KIND, "sizes": list(self.classifier.sizes)}
 
     @property
-    def classifier(self) -> AdoptedClassifier:  # type: ignore[override]
-        return AdoptedClassifier([self.body.get_submodule(path) for path in self.parts.classifiers])
+    def classifier(self) -> Any:  # type: ignore[override]
+        """The network's own layers, or what a method has put in their place (`network.classifier = ...`)."""
+        return AdoptedClassifier(self._layers) if self.replaced is None else self.replaced
+
+    @property
+    def replaced(self) -> nn.Module | None:
+        """The classifier of a method that stands for the network's own one; None: none does."""
+        return self._modules.get("classifier")  # where torch keeps a module that is set under this name
+
+    @property
+    def _layers(self) -> list[GrowingLayer]:
+        """The network's own classifiers; without channels if a method has another one."""
+        return [self.body.get_submodule(path) for path in self.parts.classifiers]  # type: ignore[misc]
 
     @property
     def z_channels(self) -> int:
@@ -161,7 +175,7 @@ class AdoptedNetwork(Network):
 
     @property
     def _dtype(self) -> torch.dtype:
-        return self.classifier.layers[0].dtype
+        return self._layers[0].dtype
 
     def encode(self, images_B3HW: Tensor) -> list[Tensor]:
         return self._run(images_B3HW, "z", None).stages
@@ -176,17 +190,20 @@ class AdoptedNetwork(Network):
     def _h(self, seen: Pass) -> Tensor:
         if seen.h is not None:
             return seen.h
-        inputs = [seen.inputs[id(layer)] for layer in self.classifier.layers]
+        inputs = [seen.inputs[id(layer)] for layer in self._layers]
         return inputs[0] if len(inputs) == 1 else torch.cat(inputs, dim=1)
 
     def forward(self, images_B3HW: Tensor, old_z_BChw: Tensor | None = None) -> Output:
         fuse = None if self.fusion is None else lambda z_BChw: self.fuse(z_BChw, old_z_BChw)
-        seen = self._run(images_B3HW, "logits", fuse)
+        seen = self._run(images_B3HW, "logits" if self.replaced is None else "h", fuse)
         features = {"h": self._h(seen)}
         if seen.z is not None and seen.z_fused is not None:
             features |= {"z": seen.z, "z_fused": seen.z_fused}
-        total = sum(seen.logits[id(layer)] for layer in self.classifier.layers)
-        return Output(self._sized(total, images_B3HW), features, seen.stages)
+        if self.replaced is not None:
+            logits = self.replaced(features["h"])
+        else:
+            logits = sum(seen.logits[id(layer)] for layer in self._layers)
+        return Output(self._sized(logits, images_B3HW), features, seen.stages)
 
     def classified(self, h_BFhw: Tensor, images_B3HW: Tensor) -> Tensor:
         return self._sized(self.classifier(h_BFhw), images_B3HW)
@@ -211,13 +228,28 @@ class AdoptedNetwork(Network):
         return [parameter for parameter in self.body.parameters() if id(parameter) not in own]
 
     def freeze_body(self) -> None:
-        kept = {id(module) for layer in self.classifier.layers for module in layer.modules()}
-        kept_parameters = {id(parameter) for parameter in self.classifier.parameters()}
+        kept = {id(module) for layer in self._layers for module in layer.modules()}
+        kept_parameters = {id(parameter) for layer in self._layers for parameter in layer.parameters()}
         for parameter in self.body.parameters():
             parameter.requires_grad_(parameter.requires_grad and id(parameter) in kept_parameters)
         for module in self.body.modules():
             if not any(id(inner) in kept for inner in module.modules()):
                 self.freeze(module)
+
+    def freeze_stages(self, count: int) -> None:
+        """Freeze the encoder: all of its stages, which other libraries do not tell apart, or none."""
+        if count not in (0, self.parts.stages):
+            raise UserError(
+                f"model.frozen_stages={count}: the stages of {self.config.backbone} can be frozen together"
+                f" alone. Set model.frozen_stages={self.parts.stages}, or 0."
+            )
+        for path in self.parts.encoder_modules if count else ():
+            owner, _, name = path.rpartition(".")
+            part = getattr(self.body.get_submodule(owner), name)
+            if isinstance(part, nn.Parameter):
+                part.requires_grad_(False)
+            else:
+                self.freeze(part)
 
     def checkpoint(self) -> None:
         raise UserError(
@@ -235,6 +267,11 @@ class AdoptedNetwork(Network):
                 " model folder, or extend with method.params.layer.projection=false"
                 " method.params.layer.fusion=false method.params.layer.attention=false."
             )
+        if self.replaced is not None:
+            raise UserError(
+                f"The network has the classifier of a method; {self.config.backbone} has no place for it:"
+                " save a model folder."
+            )
         return self.plain_module()
 
     def plain_module(self) -> nn.Module:
@@ -245,8 +282,9 @@ class AdoptedNetwork(Network):
             layer = body.get_submodule(path)
             whole = copy.deepcopy(layer).add(len(order))
             for name, values in list(whole.named_parameters()):
-                rows = torch.cat([getattr(part, name) for part in layer.parts])[order]
-                setattr(whole, name, nn.Parameter(rows.detach().to(values.dtype)))
+                if self.replaced is None:  # else the rows are of no use to anyone
+                    rows = torch.cat([getattr(part, name) for part in layer.parts])[order]
+                    setattr(whole, name, nn.Parameter(rows.detach().to(values.dtype)))
             body.set_submodule(path, whole)
         return _plain(body).eval()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from torch import nn
@@ -72,8 +73,11 @@ def torchvision_module(source: Mapping[str, Any]) -> nn.Module:
     return models.get_model(name, **settings)
 
 
-def smp_module(source: Mapping[str, Any]) -> nn.Module:
-    """{"kind": "smp", "name": "Unet", "config": what the constructor takes}"""
+def smp_module(source: Mapping[str, Any], fetch: bool = False) -> nn.Module:
+    """{"kind": "smp", "name": "Unet", "config": what the constructor takes}
+
+    `fetch`: smp downloads weights of the encoder, which a user asks for, never a description.
+    """
     smp = needed("segmentation_models_pytorch", "smp", "The network")
     config = {**source["config"], "encoder_weights": None}
     kinds = {kind.__name__: kind for kind in smp.MODEL_ARCHITECTURES_MAPPING.values()}
@@ -82,13 +86,30 @@ def smp_module(source: Mapping[str, Any]) -> nn.Module:
         raise UserError(f"smp has no network '{name}'.{suggest(name, kinds)}")
     if ":" in encoder or "/" in encoder:
         raise UserError(f"The encoder '{encoder}' names an address: only encoders by their names are built.")
-    return kinds[name](**config)
+    if not encoder.startswith("tu-") and encoder not in (known := smp.encoders.get_encoder_names()):
+        raise UserError(f"smp has no encoder '{encoder}'.{suggest(encoder, known)} Those of timm: tu-NAME.")
+    if fetch:
+        config["encoder_weights"] = True if encoder.startswith("tu-") else "imagenet"
+    try:
+        return kinds[name](**config)
+    except OSError as error:
+        raise UserError(
+            f"smp could not fetch the weights of {encoder}: {_reason(error)} Give a local file with"
+            " model.weights=FILE."
+        ) from error
+    except (TypeError, ValueError, KeyError, RuntimeError, AttributeError) as error:
+        raise UserError(f"smp cannot build {name} with the encoder {encoder}: {_reason(error)}") from error
 
 
 def hf_module(source: Mapping[str, Any]) -> nn.Module:
     """{"kind": "hf", "config": config.json}"""
     described = hf_config(source)
-    return needed("transformers", "hf", "The network").AutoModelForSemanticSegmentation.from_config(described)
+    transformers = needed("transformers", "hf", "The network")
+    try:
+        return transformers.AutoModelForSemanticSegmentation.from_config(described)
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, ImportError) as error:
+        kind = source["config"].get("model_type")
+        raise UserError(f"transformers cannot build '{kind}' for segmentation: {_reason(error)}") from error
 
 
 def hf_config(source: Mapping[str, Any]) -> Any:
@@ -101,7 +122,14 @@ def hf_config(source: Mapping[str, Any]) -> Any:
             " whose config describes all of it (backbone_config)."
         )
     kind = str(config.pop("model_type", ""))
-    return transformers.AutoConfig.for_model(kind, **config)
+    try:
+        return transformers.AutoConfig.for_model(kind, **config)
+    except ValueError as error:
+        raise UserError(f"transformers knows no network '{kind}': {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return shorten(str(error), 300)
 
 
 BUILDERS = {"torchvision": torchvision_module, "smp": smp_module, "hf": hf_module}

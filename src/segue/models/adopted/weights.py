@@ -48,15 +48,19 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
 
 
-def load_exactly(module: nn.Module, state: Mapping[str, Tensor], path: Path, extra: str = "") -> None:
+def load_exactly(
+    module: nn.Module, state: Mapping[str, Tensor], path: Path, extra: tuple[str, ...] = ()
+) -> None:
     """Load weights; every name and shape must fit, but for the prefixes of wrappers.
 
-    Names that begin with `extra` may be in the file without being needed: auxiliary heads.
+    Modules called `extra` may be in the file without being needed: auxiliary heads.
     """
     own = module.state_dict()
     given = _without_prefixes(state, own)
     if extra:
-        given = {name: value for name, value in given.items() if name in own or not name.startswith(extra)}
+        given = {
+            name: value for name, value in given.items() if name in own or name.partition(".")[0] not in extra
+        }
     lines = [f"'{name}' is missing" for name in own if name not in given]
     lines += [f"'{name}' is not part of the network" for name in given if name not in own]
     lines += [

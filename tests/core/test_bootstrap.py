@@ -1,0 +1,81 @@
+"""The paired bootstrap: by hand, and by construction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from segue.core.bootstrap import mean_ious, paired_interval
+from segue.core.errors import UserError
+from segue.core.image_counts import ImageCounts, counts_file, digest, read_counts
+from segue.core.metrics import iou, mean
+
+
+def counts(matrices: np.ndarray) -> np.ndarray:
+    """Counts of images with these confusion matrices (N x C x C)."""
+    return np.stack([np.diagonal(matrices, axis1=1, axis2=2), matrices.sum(2), matrices.sum(1)], axis=1)
+
+
+def some(images: int = 40, channels: int = 4, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 50, (images, channels, channels))
+
+
+def test_all_images_once_give_the_mean_iou_of_the_confusion_matrix() -> None:
+    matrices = some()
+    (found,) = mean_ious(counts(matrices), np.ones((1, len(matrices))), [1, 2, 3])
+    assert found == pytest.approx(mean(iou(matrices.sum(0))[1:]))
+
+
+def test_a_class_without_ground_truth_is_left_out() -> None:
+    matrices = np.zeros((2, 3, 3), int)
+    matrices[:, 1, 1], matrices[:, 0, 2] = 5, 5  # class 2 is predicted and never there
+    assert mean_ious(counts(matrices), np.ones((1, 2)), [1, 2]) == pytest.approx([1.0])
+
+
+def test_equal_methods_differ_by_nothing() -> None:
+    same = counts(some())
+    found = paired_interval([same], [same], [1, 2, 3], rounds=50)
+    assert (found.difference, found.low, found.high) == (0, 0, 0) and not found.clear
+
+
+def test_a_method_that_is_better_on_every_image_is_clearly_better() -> None:
+    worse, better = some(), some()
+    for channel in range(4):
+        better[:, channel, channel] += 200
+    found = paired_interval([counts(better)] * 2, [counts(worse)] * 2, [1, 2, 3], rounds=200)
+    assert 0 < found.low <= found.difference <= found.high and found.clear
+    other_way = paired_interval([counts(worse)], [counts(better)], [1, 2, 3], rounds=200)
+    assert other_way.difference == pytest.approx(-found.difference) and other_way.clear
+
+
+def test_pairs_cancel_what_makes_images_hard() -> None:
+    """An image that is hard for both widens the interval of unpaired scores, not that of the difference."""
+    rng = np.random.default_rng(1)
+    easy = rng.integers(0, 2, 60)
+    matrices = np.zeros((60, 2, 2), int)
+    matrices[:, 1, 1], matrices[:, 1, 0] = 100 * easy, 100 * (1 - easy)
+    slightly = matrices.copy()
+    slightly[:, 1, 1] += 1
+    found = paired_interval([counts(slightly)], [counts(matrices)], [1], rounds=300)
+    assert found.high - found.low < 1 and found.clear
+
+
+def test_other_images_or_other_seeds_are_refused() -> None:
+    with pytest.raises(UserError, match="same images"):
+        paired_interval([counts(some(40))], [counts(some(39))], [1])
+    with pytest.raises(UserError, match="same seeds"):
+        paired_interval([counts(some())], [], [1])
+
+
+def test_counts_are_read_as_they_were_written(tmp_path: Path) -> None:
+    stored = ImageCounts(counts(some()), digest(["a", "b"]))
+    assert read_counts(tmp_path, 2) is None
+    stored.write(tmp_path, 2)
+    again = read_counts(tmp_path, 2)
+    assert again is not None and again.images == stored.images != digest(["b", "a"])
+    assert (again.counts == stored.counts).all()
+    counts_file(tmp_path, 2).write_bytes(b"no such file")
+    with pytest.raises(UserError, match=r"2\.npz does not hold counts"):
+        read_counts(tmp_path, 2)
