@@ -11,6 +11,8 @@ from foreign_networks import CLASSES, OwnUNet, lively, network, normalised, pict
 from own_folder import write_pair
 from safetensors.torch import load_file, save_file
 
+from segue.core.errors import UserError
+
 NAMES = f"adopt.classes={','.join(CLASSES)}"
 NUMBERS = ("adopt.mean=0.4,0.5,0.6", "adopt.std=0.2,0.3,0.25")
 SHORT = ("train.crop=32", "train.batch_size=2", "train.workers=0", "eval.samples=0", "adopt.size=32")
@@ -153,6 +155,30 @@ def test_a_real_torchvision_checkpoint(segue, images, tmp_path):
     theirs.load_state_dict(load_file(tmp_path / "grown/native/weights.safetensors"))
     code, text, _ = segue("export", tmp_path / "grown", tmp_path / "grown.onnx")
     assert code == 0 and "0 % of pixels changed" in text
+
+
+def test_what_stands_beside_native_files_is_not_deleted(tmp_path: Path) -> None:
+    from segue.cli._adopted import _remove
+
+    native, other = tmp_path / "native", tmp_path / "other"
+    for place in (native, other):
+        place.mkdir()
+        (place / "config.json").write_text("{}")
+    for name, make in {
+        "notes.txt": lambda path: path.write_text("mine"),
+        "inside": lambda path: path.mkdir(),
+        "link.json": lambda path: path.symlink_to(other / "config.json"),
+    }.items():
+        make(native / name)
+        with pytest.raises(UserError, match=name):
+            _remove(native)
+        assert (native / "config.json").exists() and (other / "config.json").exists()
+        (native / name).rmdir() if name == "inside" else (native / name).unlink()
+    (tmp_path / "linked").symlink_to(other)
+    with pytest.raises(UserError, match="linked"):
+        _remove(tmp_path / "linked")
+    _remove(native)
+    assert not native.exists() and (other / "config.json").exists()
 
 
 def test_parts_and_background_as_options(segue, code_file, images, tmp_path):

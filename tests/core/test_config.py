@@ -81,6 +81,7 @@ FULL = {
         "seed": 7,
         "log_every": 1,
         "save_seconds": 0.0,
+        "patience": 1.0,
         "track": "tensorboard",
     },
     "eval": {"samples": 0, "thin": 3, "every": 2, "background": "closed", "size": "own"},

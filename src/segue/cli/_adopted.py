@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from segue.core.errors import UserError
 
 if TYPE_CHECKING:
     from segue.core.progress import Display
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 NATIVE = "native"
 """folder in a model folder: the model as its own library writes it"""
+WRITTEN = (".json", ".safetensors", ".md")
+"""endings of the files that libraries write"""
 
 
 def open_source(
@@ -47,6 +50,20 @@ def open_source(
     return model, model, others
 
 
+def _remove(native: Path) -> None:
+    """Delete what `save_native` of any library writes; a folder with anything else stays as it is."""
+    there = sorted(native.iterdir())
+    foreign = [
+        path for path in there if path.is_symlink() or not path.is_file() or path.suffix not in WRITTEN
+    ]
+    if native.is_symlink() or foreign:
+        place = foreign[0] if foreign else native
+        raise UserError(f"{place} was not written by Segue: move it elsewhere, and say --overwrite again.")
+    for path in there:
+        path.unlink()
+    native.rmdir()
+
+
 def write_native(model: Model, folder: Path, display: Display) -> None:
     """Beside the weights of a model folder the files of the network's own library, if it has one."""
     from segue.deploy.families import FAMILIES
@@ -54,7 +71,7 @@ def write_native(model: Model, folder: Path, display: Display) -> None:
 
     network, native = model.network, folder / NATIVE
     if native.is_dir():  # of a model that is being overwritten
-        shutil.rmtree(native)
+        _remove(native)
     if not isinstance(network, AdoptedNetwork) or network.adoption.source["kind"] not in FAMILIES:
         return
     library = network.adoption.source["kind"]
