@@ -28,6 +28,7 @@ from segue.deploy.folder_images import folder_images
 from segue.deploy.freezing import tell_freezing, with_freezing
 from segue.deploy.load import load, load_run
 from segue.deploy.model import Model
+from segue.deploy.model_folder import check_place
 from segue.deploy.new_data import ready_folder
 from segue.deploy.normalisation import IMAGES, surer_normalisation
 from segue.deploy.student import METHOD as STUDENT_METHOD
@@ -161,6 +162,7 @@ def _check_out(out: Path, model: object, again: bool) -> None:
         raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
     if not again and out.exists() and (out.is_file() or any(out.iterdir())):
         raise UserError(f"{out} exists. Go on with --resume, start anew with --overwrite, or rename --out.")
+    check_place(out)
 
 
 def _save_whole(model: Model, out: Path) -> None:

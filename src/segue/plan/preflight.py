@@ -47,7 +47,7 @@ TRAFFIC, BANDWIDTH = 4, 8e9
 READING = 0.005
 """seconds that reading and augmenting an image takes on a core"""
 ASKS_FOR_NUMBERS = (RuntimeError, TypeError)
-"""errors of a network that computes shapes from numbers (`item`, `numpy`), which there are none of on paper"""
+"""errors of a network that computes shapes from numbers (`item`, `numpy`): on paper there are none"""
 CONVOLUTION_SHARE = 0.6
 """share of the measured speed of one convolution that a whole network reaches"""
 
