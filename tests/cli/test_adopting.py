@@ -67,6 +67,21 @@ def test_a_torchvision_network_grows_and_comes_back(segue, weights, images, tmp_
     assert all(torch.equal(ours[name], again[name]) for name in ours)
 
 
+@pytest.mark.parametrize("again", ["--overwrite", "--resume"])
+def test_a_grown_network_is_written_again(segue, weights, images, tmp_path, again):
+    out = tmp_path / "grown"
+    source = f"torchvision:lraspp_mobilenet_v3_large@{weights}"
+    words = ("extend", source, images, "--out", out, NAMES, *SHORT, "--epochs", "1")
+    assert segue(*words)[0] in (0, 1)
+    (out / "native" / "classes.json").write_text("of the model before")
+    code, _, err = segue(*words, again)
+    assert code in (0, 1), err
+    assert [*json.loads((out / "native" / "classes.json").read_text()).values()] == [*CLASSES, "bird"]
+    (out / "notes.txt").write_text("mine")
+    code, _, err = segue(*words, "--overwrite")
+    assert code == 2 and "notes.txt" in err and "epoch" not in err, "said before training"
+
+
 def test_export_makes_a_model_folder_that_other_commands_take(segue, weights, tmp_path):
     source = f"torchvision:lraspp_mobilenet_v3_large@{weights}"
     assert segue("predict", source, tmp_path, "--out", tmp_path / "no")[0] == 2
