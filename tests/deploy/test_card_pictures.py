@@ -61,7 +61,7 @@ def test_extend_writes_them_and_a_word_leaves_them_out(command_line: Call, model
     assert segue.load(out, "cpu").classes[-1] == "bird" and len(folder_pictures(out)) == 3
     for one in folder_pictures(out):
         with Image.open(io.BytesIO(one.content), formats=["JPEG"]) as shown:
-            assert shown.width == 3 * CARD_SIDE and not shown.getexif()
+            assert shown.width == 2 * CARD_SIDE and not shown.getexif()
     assert command_line("export", out, tmp_path / "shared")[0] == 0
     assert not (tmp_path / "shared" / "pictures").exists() and not folder_pictures(tmp_path / "shared")
 

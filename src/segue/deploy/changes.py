@@ -12,7 +12,7 @@ from PIL import Image
 from segue.core.classes import Colour
 from segue.deploy.card_pictures import MOST_PICTURES, CardPicture, card_picture
 from segue.deploy.difference import difference, thinned
-from segue.deploy.legend import side_by_side
+from segue.deploy.legend import before_and_after
 from segue.deploy.prediction import Prediction
 from segue.report.verdict import Change, Gallery, LegendEntry
 
@@ -88,7 +88,7 @@ class MostChanged:
             text = f"{100 * differs.mean():.0f} % of the pixels changed"
             if differs.any():
                 text += f", most often {self._most(before[differs], after[differs])}"
-            found.append(card_picture(text, side_by_side(*answers)))
+            found.append(card_picture(text, before_and_after(*answers)))
         return found
 
     def gallery(self, title: str, note: str, known: int) -> Gallery:
