@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,14 +149,3 @@ def test_too_many_or_too_long_words_are_refused(folder: Path):
         for reads in (segue.load, folder_pictures):
             with pytest.raises(segue.UserError, match="pictures"):
                 reads(folder)
-
-
-def test_folders_that_are_not_the_models_are_left_alone(folder: Path, tmp_path: Path):
-    model = segue.load(folder, "cpu")
-    (tmp_path / "mine" / "pictures").mkdir(parents=True)
-    shutil.rmtree(folder / "pictures")
-    (folder / "pictures").symlink_to(tmp_path / "mine" / "pictures")
-    for place_of_mine in (tmp_path / "mine", folder):
-        with pytest.raises(segue.UserError, match="holds other files"):
-            model.save(place_of_mine)
-    assert (tmp_path / "mine" / "pictures").is_dir()

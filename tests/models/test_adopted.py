@@ -345,3 +345,18 @@ def test_what_cannot_be_sped_up_is_refused() -> None:
     for speed_up in (ours.checkpoint, ours.compile):
         with pytest.raises(UserError, match="leave it out"):
             speed_up()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_step_begins_where_the_network_was(name: str) -> None:
+    """In training, with norms as they were and nothing dropped, the network answers as in a test."""
+    model = segue.adopt(network(name), CLASSES, MEAN, STD).network
+    for module in model.modules():
+        for chance in ("p", "drop_prob"):  # of dropout, and of leaving out whole blocks
+            if hasattr(module, chance):
+                setattr(module, chance, 0.0)
+    with torch.no_grad():
+        expected = model.eval()(pictures()).logits
+        model.norm_frozen = True
+        found = model.train()(pictures()).logits
+    assert (found - expected).abs().max() <= 1e-4 * expected.abs().max()

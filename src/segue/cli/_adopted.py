@@ -46,7 +46,7 @@ def open_source(
 def write_native(model: Model, folder: Path, display: Display) -> None:
     """Beside the weights of a model folder the files of the network's own library, if it has one."""
     from segue.deploy.families import FAMILIES
-    from segue.deploy.model_folder import NATIVE
+    from segue.deploy.folder_layout import NATIVE
     from segue.models.adopted.network import AdoptedNetwork
 
     network, native = model.network, folder / NATIVE

@@ -14,10 +14,11 @@ from segue.core.palette import BACKGROUND
 from segue.core.records import read_run
 from segue.deploy.adopt import adopt_from
 from segue.deploy.families import is_source
+from segue.deploy.folder_layout import check_not_half, is_model_folder
 from segue.deploy.history import History, StepImages, without_places
 from segue.deploy.model import Model
 from segue.deploy.model_file import load_model
-from segue.deploy.model_folder import check_not_half, is_model_folder, load_folder
+from segue.deploy.model_folder import load_folder
 from segue.deploy.prepare import Preparation
 from segue.engine.device import pick_device
 from segue.engine.learned import kept_state
@@ -82,7 +83,7 @@ def load_run(
     kept = kept_state(restored.method, network)
     images = _step_images(Path(folder), len(restored.steps))
     history = History(restored.steps, without_places(read_back(config)), kept, images)
-    preparation = Preparation(config.train.crop, as_dict(config)["data"].get("bits", 16))
+    preparation = Preparation(config.test_size, as_dict(config)["data"].get("bits", 16))
     shipped = shipped_colours(Path(folder)) or []
     colours = (BACKGROUND, *shipped[: len(classes) - 1]) if len(shipped) >= len(classes) - 1 else ()
     return Model(network.to(where), classes, preparation, history, colours, config.eval.closed)

@@ -32,13 +32,16 @@ from segue.core.errors import UserError
 from segue.core.ordinary import read_ordinary
 from segue.core.records import atomic_file, write_json, write_text
 from segue.deploy.card import model_card
-from segue.deploy.card_pictures import (
-    PICTURES,
-    CardPicture,
-    Listed,
-    read_pictures,
-    remove_pictures,
-    write_pictures,
+from segue.deploy.card_pictures import CardPicture, Listed, read_pictures, remove_pictures, write_pictures
+from segue.deploy.folder_layout import (
+    CARD,
+    CONFIG,
+    KEPT,
+    NATIVE,
+    PREPARATION,
+    WEIGHTS,
+    check_place,
+    is_model_folder,
 )
 from segue.deploy.history import History, StepImages
 from segue.deploy.model_file import WRONG_HEADER, Header, described_network, wrong_header
@@ -47,12 +50,6 @@ from segue.models.network import Network
 FORMAT = "segue-folder-1"
 READABLE = (FORMAT,)
 """formats of all versions so far: what was written once can always be read"""
-WEIGHTS, KEPT, CONFIG, PREPARATION, CARD = (
-    *("model.safetensors", "kept.safetensors", "config.json", "preprocessor_config.json", "README.md"),
-)
-FILES = (WEIGHTS, KEPT, CONFIG, PREPARATION, CARD)
-NATIVE = "native"
-"""folder in a model folder: the model as its own library writes it"""
 FRAMEWORK = {"format": "pt"}
 """metadata by which other libraries know whose tensors these are"""
 
@@ -124,6 +121,7 @@ def write_card(folder: Path, card: str) -> None:
 
 def replace_pictures(folder: Path, pictures: Sequence[CardPicture]) -> None:
     """Give a model folder the pictures of its card, which the digest covers from now on."""
+    check_place(folder)
     config, preparation = (_read_json(folder / name) for name in (CONFIG, PREPARATION))
     had = config["segue"].pop("pictures", [])
     if not had and not pictures:
@@ -172,17 +170,6 @@ def load_folder(folder: Path, module: nn.Module | None = None) -> Stored:
     except WRONG_HEADER as error:
         raise wrong_header(folder, error) from error
     return Stored(network, section.header, history, section.digest)
-
-
-def is_model_folder(path: Path) -> bool:
-    return (path / CONFIG).is_file() and (path / WEIGHTS).is_file()
-
-
-def check_not_half(path: Path) -> None:
-    """Refuse a folder that holds pieces of a model alone, as a broken download or copy leaves them."""
-    missing = [name for name in (CONFIG, WEIGHTS) if not (path / name).is_file()]
-    if len(missing) == 1:
-        raise UserError(f"{path} is not a whole model folder: it has no file {missing[0]}. Copy it again.")
 
 
 def _config(header: Header, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,22 +222,6 @@ def _check_history(classes: Sequence[str], steps: Sequence[Sequence[str]], recip
         raise ValueError(f"the section '{wrong[0]}' of its recipe is no table of settings")
     if not isinstance(recipe.get("method", {}).get("name"), str):
         raise ValueError("its recipe names no method")
-
-
-def check_place(folder: Path) -> None:
-    """Only what a model folder holds is ever replaced."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file: name a folder for the model.")
-    known = {*FILES} | ({PICTURES, NATIVE} if is_model_folder(folder) else set())
-    found = list(folder.iterdir()) if folder.exists() else []
-    foreign = sorted(path.name for path in found if path.name not in known or _leads_away(path))
-    if foreign:
-        raise UserError(f"{folder} holds other files ({foreign[0]}): name a folder of its own for the model.")
-
-
-def _leads_away(path: Path) -> bool:
-    """Whether a folder is a link: what it leads to is not the model's."""
-    return path.is_symlink() and path.is_dir()
 
 
 def _tensors(folder: Path) -> tuple[bytes, bytes]:

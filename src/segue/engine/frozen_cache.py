@@ -20,7 +20,7 @@ from segue.core.progress import Display
 from segue.data.batches import Batches
 from segue.engine.device import autocast
 from segue.methods.base import Method
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 
 class FrozenCache:
@@ -30,7 +30,7 @@ class FrozenCache:
 
     def __init__(
         self,
-        model: Segmenter,
+        model: Network,
         room: float,
         views: bool = True,
         every_stage: bool = False,
@@ -84,7 +84,7 @@ def with_frozen_maps(batches: Batches, method: Method, config: RunConfig, displa
     if not config.model.frozen_stages:
         display.remark("train.cache_frozen has nothing to keep: model.frozen_stages is 0.")
         return batches
-    if not isinstance(model, Segmenter) or not model.begins_after_frozen:
+    if not model.begins_after_frozen:
         display.remark(
             f"The backbone {config.model.backbone} cannot begin after its frozen stages: they are computed in"
             " every iteration, as without train.cache_frozen."
