@@ -11,8 +11,6 @@ from foreign_networks import CLASSES, OwnUNet, lively, network, normalised, pict
 from own_folder import write_pair
 from safetensors.torch import load_file, save_file
 
-from segue.core.errors import UserError
-
 NAMES = f"adopt.classes={','.join(CLASSES)}"
 NUMBERS = ("adopt.mean=0.4,0.5,0.6", "adopt.std=0.2,0.3,0.25")
 SHORT = ("train.crop=32", "train.batch_size=2", "train.workers=0", "eval.samples=0", "adopt.size=32")
@@ -52,7 +50,7 @@ def test_a_torchvision_network_grows_and_comes_back(segue, weights, images, tmp_
         assert part in table
     closed = names is not CLASSES
     assert ("none: unlabelled pixels mean some old class" in table) == closed
-    assert str(out / "native") in err
+    assert str(out / "native") in err and "of memory" in err
     theirs = lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=5).eval()
     theirs.load_state_dict(load_file(out / "native" / "weights.safetensors"))
     assert [*json.loads((out / "native" / "classes.json").read_text()).values()] == [*names, "bird"]
@@ -67,6 +65,21 @@ def test_a_torchvision_network_grows_and_comes_back(segue, weights, images, tmp_
         load_file(folder / "weights.safetensors") for folder in (out / "native", tmp_path / "again")
     )
     assert all(torch.equal(ours[name], again[name]) for name in ours)
+
+
+@pytest.mark.parametrize("again", ["--overwrite", "--resume"])
+def test_a_grown_network_is_written_again(segue, weights, images, tmp_path, again):
+    out = tmp_path / "grown"
+    source = f"torchvision:lraspp_mobilenet_v3_large@{weights}"
+    words = ("extend", source, images, "--out", out, NAMES, *SHORT, "--epochs", "1")
+    assert segue(*words)[0] in (0, 1)
+    (out / "native" / "classes.json").write_text("of the model before")
+    code, _, err = segue(*words, again)
+    assert code in (0, 1), err
+    assert [*json.loads((out / "native" / "classes.json").read_text()).values()] == [*CLASSES, "bird"]
+    (out / "notes.txt").write_text("mine")
+    code, _, err = segue(*words, "--overwrite")
+    assert code == 2 and "notes.txt" in err and "epoch" not in err, "said before training"
 
 
 def test_export_makes_a_model_folder_that_other_commands_take(segue, weights, tmp_path):
@@ -155,30 +168,6 @@ def test_a_real_torchvision_checkpoint(segue, images, tmp_path):
     theirs.load_state_dict(load_file(tmp_path / "grown/native/weights.safetensors"))
     code, text, _ = segue("export", tmp_path / "grown", tmp_path / "grown.onnx")
     assert code == 0 and "0 % of pixels changed" in text
-
-
-def test_what_stands_beside_native_files_is_not_deleted(tmp_path: Path) -> None:
-    from segue.cli._adopted import _remove
-
-    native, other = tmp_path / "native", tmp_path / "other"
-    for place in (native, other):
-        place.mkdir()
-        (place / "config.json").write_text("{}")
-    for name, make in {
-        "notes.txt": lambda path: path.write_text("mine"),
-        "inside": lambda path: path.mkdir(),
-        "link.json": lambda path: path.symlink_to(other / "config.json"),
-    }.items():
-        make(native / name)
-        with pytest.raises(UserError, match=name):
-            _remove(native)
-        assert (native / "config.json").exists() and (other / "config.json").exists()
-        (native / name).rmdir() if name == "inside" else (native / name).unlink()
-    (tmp_path / "linked").symlink_to(other)
-    with pytest.raises(UserError, match="linked"):
-        _remove(tmp_path / "linked")
-    _remove(native)
-    assert not native.exists() and (other / "config.json").exists()
 
 
 def test_parts_and_background_as_options(segue, code_file, images, tmp_path):

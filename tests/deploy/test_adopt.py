@@ -71,6 +71,23 @@ def test_code_is_run_only_if_the_user_names_it(tmp_path: Path) -> None:
     assert np.array_equal(ids(again), ids(model))
 
 
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_named_code_is_found_again_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    (tmp_path / "net.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    stored = tmp_path / ("model" if kind == "folder" else "model.safetensors")
+    adopt_from("net.py:build", CLASSES, MEAN, STD).save(stored)
+    model = segue.load(stored, device="cpu", code="net.py:build")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    larger = segue.extend(
+        model, new_images(tmp_path / "new"), tmp_path / "grown", method="mib", overrides=SHORT, device="cpu"
+    )
+    assert larger.classes[-1] == "bird"
+
+
 # One more step
 
 

@@ -15,7 +15,8 @@ from safetensors.torch import load, save
 
 import segue
 from segue.data.input_size import LONGEST_SIDE
-from segue.deploy.model_folder import CONFIG, FILES, KEPT, PREPARATION, WEIGHTS, _digest
+from segue.deploy.folder_layout import CONFIG, FILES, KEPT, PREPARATION, WEIGHTS
+from segue.deploy.model_folder import _digest
 from segue.deploy.prepare import Preparation
 
 Call = Callable[..., tuple[int, str, str]]

@@ -6,17 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from segue.core.errors import UserError
-
 if TYPE_CHECKING:
     from segue.core.progress import Display
     from segue.deploy.model import Model
     from segue.deploy.teachers.outer_model import OuterModel
-
-NATIVE = "native"
-"""folder in a model folder: the model as its own library writes it"""
-WRITTEN = (".json", ".safetensors", ".md")
-"""endings of the files that libraries write"""
 
 
 def open_source(
@@ -50,28 +43,13 @@ def open_source(
     return model, model, others
 
 
-def _remove(native: Path) -> None:
-    """Delete what `save_native` of any library writes; a folder with anything else stays as it is."""
-    there = sorted(native.iterdir())
-    foreign = [
-        path for path in there if path.is_symlink() or not path.is_file() or path.suffix not in WRITTEN
-    ]
-    if native.is_symlink() or foreign:
-        place = foreign[0] if foreign else native
-        raise UserError(f"{place} was not written by Segue: move it elsewhere, and say --overwrite again.")
-    for path in there:
-        path.unlink()
-    native.rmdir()
-
-
 def write_native(model: Model, folder: Path, display: Display) -> None:
     """Beside the weights of a model folder the files of the network's own library, if it has one."""
     from segue.deploy.families import FAMILIES
+    from segue.deploy.folder_layout import NATIVE
     from segue.models.adopted.network import AdoptedNetwork
 
     network, native = model.network, folder / NATIVE
-    if native.is_dir():  # of a model that is being overwritten
-        _remove(native)
     if not isinstance(network, AdoptedNetwork) or network.adoption.source["kind"] not in FAMILIES:
         return
     library = network.adoption.source["kind"]

@@ -26,7 +26,9 @@ from segue.core.progress import Display
 from segue.data.datasets.folder import Folder
 from segue.data.kept import kept_digest, open_kept
 from segue.data.sizes import usual_shorter_side
+from segue.deploy.export.endings import WEIGHTS, ending_of
 from segue.deploy.folder_images import folder_images
+from segue.deploy.folder_layout import check_place
 from segue.deploy.freezing import tell_freezing, with_freezing
 from segue.deploy.load import load, load_run
 from segue.deploy.model import Model
@@ -165,6 +167,8 @@ def _check_out(out: Path, model: object, again: bool) -> None:
         raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
     if not again and out.exists() and (out.is_file() or any(out.iterdir())):
         raise UserError(f"{out} exists. Go on with --resume, start anew with --overwrite, or rename --out.")
+    if ending_of(out, (WEIGHTS,)) != WEIGHTS:
+        check_place(out)
 
 
 def _save_whole(model: Model, out: Path) -> None:
