@@ -5,12 +5,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 STAMP_DOCS := $(VENV)/.docs-ready
 
-.PHONY: demo test test-portable slow results results-check voc256-2 bench docs lint format clean help
+.PHONY: demo test test-portable test-lowest campaign gpu-check audit slow results results-check voc256-2 bench docs lint format clean help
 
 help:
 	@echo "make demo    four methods on the embedded data set, a table and a page (a few minutes)"
 	@echo "make test    the test suite (a few minutes)"
 	@echo "make test-portable  the numeric tests as on other processors: four runs"
+	@echo "make test-lowest  the quick tests with the lowest allowed versions of all dependencies"
+	@echo "make campaign  strange input, failing disks, hostile requests: a table and docs/reliability.md (half an hour)"
+	@echo "make gpu-check  whether all of it works on this machine's GPU: a JSON file to send to us"
+	@echo "make audit   known weaknesses of the installed packages (needs the net)"
 	@echo "make slow    the tests that train for minutes"
 	@echo "make results-check  whether the stored results are those of today's defaults"
 	@echo "make results the pages of results, from the records; runs what is missing"
@@ -42,6 +46,29 @@ test-portable: $(STAMP)
 	@echo "this processor, two threads" && SEGUE_TEST_THREADS=2 $(PORTABLE)
 	@echo "AVX2" && ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PORTABLE) $(TWO)
 	@echo "no AVX" && ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PORTABLE) $(TWO)
+
+# its tools are not part of the development environment
+STAMP_CAMPAIGN := $(VENV)/.campaign-ready
+$(STAMP_CAMPAIGN): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[campaign]"
+	@touch $(STAMP_CAMPAIGN)
+
+campaign: $(STAMP_CAMPAIGN)
+	@$(BIN)/python -m campaign --save results/campaign.json --page docs/reliability.md
+
+gpu-check: $(STAMP)
+	@$(BIN)/python -m benchmarks.gpu_check --save gpu-check.json
+
+LOWEST := .venv-lowest
+test-lowest:
+	@command -v uv > /dev/null || { echo "make test-lowest needs uv: pip install uv"; exit 1; }
+	@uv venv --quiet --python 3.10 $(LOWEST)
+	@VIRTUAL_ENV=$(LOWEST) uv pip install --quiet --resolution lowest-direct --editable ".[dev]"
+	@$(LOWEST)/bin/python -m pytest $(TWO)
+
+audit: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	@$(BIN)/python -m pip_audit --skip-editable
 
 slow: $(STAMP)
 	@$(BIN)/python -m pytest -m slow
@@ -126,4 +153,4 @@ format: $(STAMP)
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .ruff_cache .mypy_cache site
+	rm -rf $(VENV) $(LOWEST) demo .pytest_cache .ruff_cache .mypy_cache site

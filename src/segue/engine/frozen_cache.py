@@ -25,7 +25,7 @@ from segue.data.batches import Batches
 from segue.engine.data import EvalData
 from segue.engine.device import autocast
 from segue.methods.base import Method
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
 
 D = TypeVar("D", bound=EvalData)
 
@@ -37,7 +37,7 @@ class FrozenCache:
 
     def __init__(
         self,
-        model: Segmenter,
+        model: Network,
         room: float,
         views: bool = True,
         every_stage: bool = False,
@@ -100,7 +100,6 @@ def with_test_maps(data: D, method: Method, display: Display) -> D:
 
 def _cache(method: Method, config: RunConfig, views: bool) -> FrozenCache:
     train = config.train
-    assert isinstance(method.model, Segmenter)
     return FrozenCache(method.model, train.cache_gb * 1e9, views, method.reads_stages, train.precision)
 
 
@@ -112,7 +111,7 @@ def _wanted(method: Method, config: RunConfig, display: Display) -> bool:
     if not config.model.frozen_stages:
         display.remark("train.cache_frozen has nothing to keep: model.frozen_stages is 0.")
         return False
-    if not isinstance(model, Segmenter) or not model.begins_after_frozen:
+    if not model.begins_after_frozen:
         display.remark(
             f"The backbone {config.model.backbone} cannot begin after its frozen stages: they are computed in"
             " every iteration, as without train.cache_frozen."

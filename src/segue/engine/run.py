@@ -19,6 +19,7 @@ from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.records import RunRecord, read_record, read_run
 from segue.core.scenario import Step
+from segue.data.batches import lost_worker_is_told
 from segue.engine.build import build_method
 from segue.engine.cautions import cautions
 from segue.engine.checkpoint import CheckpointStore, ResumePoint, load_strictly
@@ -76,7 +77,7 @@ def run(
     """
     check_tracker(config.train.track)
     folder = _named(folder)
-    with joined(device) as group:
+    with joined(device, config.train.patience) as group, lost_worker_is_told():
         display = (display or Display()) if group.first else Display(quiet=True)
         store = CheckpointStore(folder, identity(config))
         with interrupts(display if group.first else None) as stops, _alone_in(folder, group):

@@ -5,7 +5,7 @@ processes, which share every batch among them.
 """
 
 from segue.data.batches.batch import WHOLE, Batch, RankSlice
-from segue.data.batches.loader import Batches, FrozenMaps
+from segue.data.batches.loader import Batches, FrozenMaps, lost_worker_is_told
 from segue.data.batches.order import FixedOrder, FixedViews, MixedOrder, ShuffledOrder
 from segue.data.batches.step_data import StepData, relabel
 
@@ -20,5 +20,6 @@ __all__ = [
     "RankSlice",
     "ShuffledOrder",
     "StepData",
+    "lost_worker_is_told",
     "relabel",
 ]
