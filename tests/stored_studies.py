@@ -24,6 +24,7 @@ VOC256 = {"15-1": ("voc256.yaml", "voc256-15-1"), "15-5": ("voc256-15-5.yaml", "
 """by split: the recipe, and how its pages are called"""
 METHODS = "finetune,lwf,ewc,lwf_mc,pi,rw,ilt,mib,incseg,plop,sdr,ssul,caf,dft,joint"
 """the methods of these studies"""
+CAF_IDEAS = Path("results/voc256/caf-imagined")
 ABLATIONS = ("scenes-ablations.md", "voc256-15-1-ablations.md")
 
 
@@ -55,6 +56,14 @@ def on_new_methods(page: Path) -> None:
     words = ["scenario.hold_out=0.2", *WORDS]
     names = ["mib", "caf", "dkd", "star", "rcil", "mbs", "acil"]
     compare_methods(names, "voc", ["15-1"], words=words, recipe=find_recipe("voc256.yaml"), **given)
+
+
+def on_caf_ideas(page: Path) -> None:
+    """CAF with features that are kept, imagined or missing beside MiB, on held-out training images."""
+    given = {"seeds": 3, "out": CAF_IDEAS, "page": page, "console": _quiet()}
+    words = ["scenario.hold_out=0.2", *WORDS]
+    names = ["mib", "caf", "caf-alone", "caf-imagined"]
+    compare_methods(names, "voc", ["15-1"], words=words, recipe=find_recipe("voc256-caf-ideas.yaml"), **given)
 
 
 def on_mosaics(page: Path | None = None) -> MethodTable:
