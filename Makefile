@@ -92,6 +92,9 @@ results: $(STAMP)
 		--page docs/results/voc256-15-1.md $(VOC256)
 	@$(BIN)/segue compare voc256-15-5.yaml --on voc --split 15-5 --methods $(METHODS) --seeds 3 --out results/voc256/compare \
 		--page docs/results/voc256-15-5.md $(VOC256)
+	@$(BIN)/segue compare voc256-caf-ideas.yaml --on voc --split 15-1 \
+		--methods mib,caf,caf-alone,caf-imagined --seeds 3 --out results/voc256/caf-imagined \
+		--page docs/results/voc256-caf-imagined.md scenario.hold_out=0.2 $(VOC256)
 	@$(BIN)/segue compare voc256.yaml --on examples/mosaic.py --split 8-1 --methods mib,caf --seeds 3 \
 		--out results/mosaic --page docs/results/mosaic-8-1.md model.weights=weights/mobilenetv2_100.safetensors
 	@$(BIN)/segue ablate table3 voc256.yaml --on voc --split 15-1 --mode overlapped --seeds 3 \

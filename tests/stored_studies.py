@@ -26,6 +26,7 @@ METHODS = "finetune,lwf,ewc,lwf_mc,pi,rw,ilt,mib,incseg,plop,sdr,ssul,caf,dft,jo
 """the methods of these studies"""
 SECOND = "mib,caf,caf-no-memory,joint"
 """those of the second protocol that have records"""
+CAF_IDEAS = Path("results/voc256/caf-imagined")
 ABLATIONS = ("scenes-ablations.md", "voc256-15-1-ablations.md")
 
 
@@ -65,6 +66,14 @@ def on_second_protocol(page: Path) -> None:
     words = [WORDS[0], "model.weights=weights/resnet18.safetensors"]
     recipe = find_recipe("voc256-2.yaml")
     compare_methods(SECOND.split(","), "voc", ["15-1"], words=words, recipe=recipe, **given)
+
+
+def on_caf_ideas(page: Path) -> None:
+    """CAF with features that are kept, imagined or missing beside MiB, on held-out training images."""
+    given = {"seeds": 3, "out": CAF_IDEAS, "page": page, "console": _quiet()}
+    words = ["scenario.hold_out=0.2", *WORDS]
+    names = ["mib", "caf", "caf-alone", "caf-imagined"]
+    compare_methods(names, "voc", ["15-1"], words=words, recipe=find_recipe("voc256-caf-ideas.yaml"), **given)
 
 
 def on_mosaics(page: Path | None = None) -> MethodTable:

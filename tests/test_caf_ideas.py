@@ -1,4 +1,4 @@
-"""The page of what was tried with CAF without a memory says what the stored confusion matrices say."""
+"""The page of what was tried with CAF without a memory says what the stored records say."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from segue.core.image_counts import ImageCounts, read_counts
+from segue.core.packed import packed_places
+from segue.core.records import read_run
+from segue.report.paired import GROUPS, differences
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "voc256-caf-ideas.md"
 TRIES = json.loads((ROOT / "results" / "voc256" / "caf-ideas" / "tries.json").read_text())["tries"]
+RUNS = {place.name: place for place in packed_places(ROOT / "results/voc256/caf-imagined/study.jsonl")}
+FRESH = (1, 2)
+"""seeds on which nothing was chosen"""
+PAIRS = ("caf-imagined less mib", "caf-imagined less caf-alone", "caf less mib", "caf-imagined less caf")
 
 
 def figures(confusion: list[list[int]]) -> list[float]:
@@ -35,3 +44,33 @@ def test_rows_are_those_of_the_matrices(place: int) -> None:
     cells = [f"{tried['method']}: {tried['what']}", str(tried["order_seed"])]
     row = " | ".join([*cells, *(f"{value:.1f}" for value in most), f"{lost:.0f}"])
     assert f"| {row} |" in PAGE.read_text()
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_rows_of_runs_are_those_of_the_records(name: str) -> None:
+    run = read_run(RUNS[name])
+    *most, lost = figures(run.steps[-1].matrix)
+    row = " | ".join([*name.rsplit("-s", 1), *(f"{value:.1f}" for value in most), f"{lost:.0f}"])
+    assert run.finished and f"| {row} |" in PAGE.read_text()
+
+
+def test_the_page_has_a_row_for_each_run() -> None:
+    names = {name.rsplit("-s", 1)[0] for name in RUNS}
+    rows = [line for line in PAGE.read_text().splitlines() if line.split(" | ")[0][2:] in names]
+    assert len(rows) == len(RUNS)
+
+
+def counts_of(label: str) -> dict[int, ImageCounts]:
+    found = {seed: read_counts(RUNS[f"{label}-s{seed}"], 5) for seed in FRESH}
+    return {seed: counts for seed, counts in found.items() if counts is not None}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_differences_are_those_of_the_images(pair: str) -> None:
+    """On seeds that chose nothing, paired over the images."""
+    ours, theirs = pair.split(" less ")
+    found = differences(counts_of(ours), counts_of(theirs), num_first=15)
+    assert found is not None
+    cells = (found[group] for group in GROUPS)
+    said = " | ".join(f"{x.difference:.1f} ({x.low:.1f} to {x.high:.1f})" for x in cells)
+    assert f"| {pair} | {said} |" in PAGE.read_text()

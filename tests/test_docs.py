@@ -13,6 +13,7 @@ from stored_studies import (
     VOC256,
     ablation,
     assert_in_docs,
+    on_caf_ideas,
     on_mosaics,
     on_new_methods,
     on_scenes,
@@ -106,6 +107,11 @@ def test_page_of_the_second_protocol_is_made_from_the_records(from_records, tmp_
     assert_in_docs(tmp_path / "voc256-2-15-1.md")
 
 
+def test_page_of_imagined_features_is_made_from_the_records(from_records, tmp_path: Path) -> None:
+    on_caf_ideas(tmp_path / "voc256-caf-imagined.md")
+    assert_in_docs(tmp_path / "voc256-caf-imagined.md")
+
+
 @pytest.mark.parametrize("split", VOC256)
 def test_pages_of_voc256_are_made_from_the_records(split: str, from_records, tmp_path: Path) -> None:
     page = tmp_path / f"{VOC256[split][1]}.md"
@@ -155,10 +161,12 @@ def test_records_of_held_out_images_say_so() -> None:
 
 
 def test_recipes_of_voc256_have_one_protocol() -> None:
-    first, other = (read_yaml(find_recipe(recipe)) for recipe, _ in VOC256.values())
-    for values in (first, other):
-        del values["methods"], values["tune"]
-    assert first == other
+    names = ("voc256.yaml", "voc256-15-5.yaml", "voc256-caf-ideas.yaml")
+    first, *others = (read_yaml(find_recipe(name)) for name in names)
+    for values in (first, *others):
+        del values["methods"]
+        values.pop("tune", None)
+    assert others == [first, first]
 
 
 def test_data_set_in_the_docs_is_one() -> None:
