@@ -165,7 +165,8 @@ class TrainConfig:
     cache_frozen: bool = False
     """outputs of the frozen stages computed once for student and teacher and, with `views`, once per view"""
     cache_gb: NonNegative = 1.0
-    """gigabytes of memory for outputs of frozen stages; what does not fit is computed again"""
+    """gigabytes of memory for outputs of frozen stages of training images, and as many for those of test
+    images; what does not fit is computed again"""
     norm: Literal["frozen", "batch"] = "frozen"
     """batch norm in incremental steps: running statistics, or those of the batch"""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"

@@ -20,6 +20,7 @@ from segue.data.batches import (
     Batches,
     FixedOrder,
     FixedViews,
+    FrozenMaps,
     MixedOrder,
     RankSlice,
     ShuffledOrder,
@@ -48,11 +49,20 @@ class EvalData:
     """class index of the test images"""
     rank_slice: RankSlice = WHOLE
     """slice of every global batch that this process has"""
+    frozen: FrozenMaps | None = None
+    """outputs of a network's frozen stages for test images, by their places in the test set"""
 
     def test_batches(self, step_index: int, device: torch.device) -> Batches:
         """The step's test images, once each, in order."""
         batch_size = self.config.train.batch_size if self._equal_sizes else 1
-        return self._ordered(self._test_data(step_index, self.test_images[step_index]), device, batch_size)
+        places, frozen = self.test_images[step_index], self.frozen
+        batches = self._ordered(self._test_data(step_index, places), device, batch_size)
+        if frozen is None:
+            return batches
+        return replace(
+            batches,
+            frozen=lambda images_B3HW, views: frozen(images_B3HW, [(int(places[n]), 0) for n, _ in views]),
+        )
 
     def sample_batches(self, images: np.ndarray, device: torch.device) -> Batches:
         """Some test images with the labels of the last step: one batch, or one each if their sizes differ."""

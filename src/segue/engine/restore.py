@@ -24,6 +24,7 @@ from segue.engine.checkpoint import CheckpointStore, load_finished, load_strictl
 from segue.engine.data import build_eval_data
 from segue.engine.device import pick_device
 from segue.engine.evaluate import evaluate_by
+from segue.engine.frozen_cache import with_test_maps
 from segue.engine.recipe import stored_recipe
 from segue.methods.base import Method
 
@@ -137,7 +138,7 @@ def evaluate_run(
         raise UserError(
             f"No test image shows a class that is known at step {step_index}: is data.root right?"
         )
-    batches = data.test_batches(step_index, where)
+    batches = with_test_maps(data, method, display).test_batches(step_index, where)
     title = f"{config.method.name} step {step_index} test"
     with lost_worker_is_told(), display.bar(title, len(batches.data)) as bar:
         precision, closed = config.train.precision, config.eval.closed

@@ -33,7 +33,7 @@ from segue.engine.folder import (
     note_launch,
     open_folder,
 )
-from segue.engine.frozen_cache import with_frozen_maps
+from segue.engine.frozen_cache import with_frozen_maps, with_test_maps
 from segue.engine.interrupt import interrupts
 from segue.engine.learned import Learned, begin_with, set_teacher
 from segue.engine.log import RunLog
@@ -176,6 +176,7 @@ def _run_steps(
 ) -> None:
     """Go on from a checkpoint, or begin."""
     first = data.config.scenario.learned
+    data = with_test_maps(data, method, site.display)
     log = _open_log(data.config, site, point) if site.group.first else None
     try:
         for step in data.scenario:

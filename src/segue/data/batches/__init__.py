@@ -5,7 +5,7 @@ processes, which share every batch among them.
 """
 
 from segue.data.batches.batch import WHOLE, Batch, RankSlice
-from segue.data.batches.loader import Batches, lost_worker_is_told
+from segue.data.batches.loader import Batches, FrozenMaps, lost_worker_is_told
 from segue.data.batches.order import FixedOrder, FixedViews, MixedOrder, ShuffledOrder
 from segue.data.batches.step_data import StepData, relabel
 
@@ -15,6 +15,7 @@ __all__ = [
     "Batches",
     "FixedOrder",
     "FixedViews",
+    "FrozenMaps",
     "MixedOrder",
     "RankSlice",
     "ShuffledOrder",
