@@ -5,15 +5,20 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 STAMP_DOCS := $(VENV)/.docs-ready
 
-.PHONY: demo test test-portable slow results results-check bench docs lint format clean help
+.PHONY: demo test test-portable test-lowest campaign gpu-check audit slow results results-check voc256-2 bench docs lint format clean help
 
 help:
 	@echo "make demo    four methods on the embedded data set, a table and a page (a few minutes)"
 	@echo "make test    the test suite (a few minutes)"
 	@echo "make test-portable  the numeric tests as on other processors: four runs"
+	@echo "make test-lowest  the quick tests with the lowest allowed versions of all dependencies"
+	@echo "make campaign  strange input, failing disks, hostile requests: a table and docs/reliability.md (half an hour)"
+	@echo "make gpu-check  whether all of it works on this machine's GPU: a JSON file to send to us"
+	@echo "make audit   known weaknesses of the installed packages (needs the net)"
 	@echo "make slow    the tests that train for minutes"
 	@echo "make results-check  whether the stored results are those of today's defaults"
 	@echo "make results the pages of results, from the records; runs what is missing"
+	@echo "make voc256-2  the runs of the second protocol that are missing, in their order (hours)"
 	@echo "make bench   time and memory as ratios: tables, JSON and docs/performance.md (half an hour)"
 	@echo "make docs    the site with the API reference, in site/; a broken link is an error"
 	@echo "make lint    style, format and type checks"
@@ -42,6 +47,29 @@ test-portable: $(STAMP)
 	@echo "AVX2" && ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PORTABLE) $(TWO)
 	@echo "no AVX" && ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PORTABLE) $(TWO)
 
+# its tools are not part of the development environment
+STAMP_CAMPAIGN := $(VENV)/.campaign-ready
+$(STAMP_CAMPAIGN): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[campaign]"
+	@touch $(STAMP_CAMPAIGN)
+
+campaign: $(STAMP_CAMPAIGN)
+	@$(BIN)/python -m campaign --save results/campaign.json --page docs/reliability.md
+
+gpu-check: $(STAMP)
+	@$(BIN)/python -m benchmarks.gpu_check --save gpu-check.json
+
+LOWEST := .venv-lowest
+test-lowest:
+	@command -v uv > /dev/null || { echo "make test-lowest needs uv: pip install uv"; exit 1; }
+	@uv venv --quiet --python 3.10 $(LOWEST)
+	@VIRTUAL_ENV=$(LOWEST) uv pip install --quiet --resolution lowest-direct --editable ".[dev]"
+	@$(LOWEST)/bin/python -m pytest $(TWO)
+
+audit: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	@$(BIN)/python -m pip_audit --skip-editable
+
 slow: $(STAMP)
 	@$(BIN)/python -m pytest -m slow
 
@@ -58,6 +86,7 @@ results: $(STAMP)
 	@$(BIN)/segue tune voc256.yaml --on voc --split 15-1 --out results/voc256/tuning \
 		--page docs/results/voc256-15-1-tuning.md $(VOC256)
 	@$(BIN)/segue tune voc256-15-5.yaml --on voc --split 15-5 --out results/voc256/tuning \
+		--used results/voc256/tuning/voc-15-1-overlapped/choice.yaml \
 		--page docs/results/voc256-15-5-tuning.md $(VOC256)
 	@$(BIN)/segue compare voc256.yaml --on voc --split 15-1 --methods $(METHODS) --seeds 3 --out results/voc256/compare \
 		--page docs/results/voc256-15-1.md $(VOC256)
@@ -75,6 +104,30 @@ results: $(STAMP)
 	@$(BIN)/segue report results/compare/*/*-s? --out results/scenes.csv --summary --quiet
 	@for item in 1 2 3 4 5 6 7; do $(BIN)/segue reproduce table$$item --scale voc256 --from-records \
 		--page docs/results/table$$item.md --quiet > /dev/null || exit 1; done
+
+# the second protocol (docs/protocol.md): each line goes on where it stopped, so does the whole
+VOC2 := data.root=data/voc256 model.weights=weights/resnet18.safetensors
+ADE2 := data.root=data/ade11 model.weights=weights/resnet18.safetensors
+CAF2 := caf,caf-no-memory,caf-paper,caf-official
+METHODS2 := mib,$(CAF2),finetune,lwf,ewc,lwf_mc,pi,rw,ilt,incseg,plop,sdr,ssul,dft,dkd,star,rcil,mbs,acil,joint
+PAPERS2 := finetune,ewc,pi,rw,lwf,lwf_mc,ilt,mib,sdr,plop,caf-paper,caf-official,joint
+BEST2 := mib,caf,caf-no-memory,sdr,dkd,star,ssul,joint
+COMPARE2 := $(BIN)/segue compare voc256-2.yaml --out results/voc256-2/compare
+
+voc256-2: $(STAMP)
+	@$(BIN)/segue tune voc256-2.yaml --on voc --split 15-1 --by hIoU --out results/voc256-2/tuning \
+		--page docs/results/voc256-2-15-1-tuning.md $(VOC2)
+	@for seeds in 1 3; do \
+		$(COMPARE2) --on voc --split 15-1 --methods $(METHODS2) --seeds $$seeds --page docs/results/voc256-2-15-1.md $(VOC2) && \
+		$(COMPARE2) --on voc --split 15-5 --methods $(METHODS2) --seeds $$seeds --page docs/results/voc256-2-15-5.md $(VOC2) \
+		|| exit 1; done
+	@for split in 19-1 15-5 15-1; do \
+		$(COMPARE2) --on voc --split $$split --mode disjoint --methods $(PAPERS2) $(VOC2) || exit 1; done
+	@$(COMPARE2) --on voc --split 19-1 --methods $(PAPERS2) $(VOC2)
+	@$(COMPARE2) --on voc --split 10-1 --methods $(BEST2) --seeds 3 $(VOC2)
+	@$(COMPARE2) --on folder --split 6-1 --methods $(BEST2) --seeds 3 --page docs/results/ade11-6-1.md $(ADE2)
+	@$(BIN)/segue ablate table3 voc256-2.yaml --on voc --split 15-5 --mode disjoint --out results/voc256-2/fusion \
+		model.output_stride=8 train.norm=batch method.params.layer_since=0 $(VOC2)
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks losses --save results/bench-losses.json
@@ -103,4 +156,4 @@ format: $(STAMP)
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .ruff_cache .mypy_cache site
+	rm -rf $(VENV) $(LOWEST) demo .pytest_cache .ruff_cache .mypy_cache site

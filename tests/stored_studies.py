@@ -24,6 +24,8 @@ VOC256 = {"15-1": ("voc256.yaml", "voc256-15-1"), "15-5": ("voc256-15-5.yaml", "
 """by split: the recipe, and how its pages are called"""
 METHODS = "finetune,lwf,ewc,lwf_mc,pi,rw,ilt,mib,incseg,plop,sdr,ssul,caf,dft,joint"
 """the methods of these studies"""
+SECOND = "mib,caf,caf-no-memory,joint"
+"""those of the second protocol that have records"""
 CAF_IDEAS = Path("results/voc256/caf-imagined")
 ABLATIONS = ("scenes-ablations.md", "voc256-15-1-ablations.md")
 
@@ -58,6 +60,14 @@ def on_new_methods(page: Path) -> None:
     compare_methods(names, "voc", ["15-1"], words=words, recipe=find_recipe("voc256.yaml"), **given)
 
 
+def on_second_protocol(page: Path) -> None:
+    """What has been run so far of voc256-2."""
+    given = {"seeds": 1, "out": Path("results/voc256-2/compare"), "page": page, "console": _quiet()}
+    words = [WORDS[0], "model.weights=weights/resnet18.safetensors"]
+    recipe = find_recipe("voc256-2.yaml")
+    compare_methods(SECOND.split(","), "voc", ["15-1"], words=words, recipe=recipe, **given)
+
+
 def on_caf_ideas(page: Path) -> None:
     """CAF with features that are kept, imagined or missing beside MiB, on held-out training images."""
     given = {"seeds": 3, "out": CAF_IDEAS, "page": page, "console": _quiet()}
@@ -78,7 +88,9 @@ def on_mosaics(page: Path | None = None) -> MethodTable:
 
 def tuning(split: str, page: Path) -> None:
     recipe, out = find_recipe(VOC256[split][0]), Path("results/voc256/tuning")
-    tune_methods(recipe, ["all"], "voc", split, words=WORDS, out=out, page=page, console=_quiet())
+    used = None if split == "15-1" else out / "voc-15-1-overlapped" / "choice.yaml"
+    given = {"words": WORDS, "out": out, "page": page, "console": _quiet(), "used": used}
+    tune_methods(recipe, ["all"], "voc", split, **given)
 
 
 def assert_in_docs(page: Path, settings: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The page about adopted networks says what the stored confusion matrices say."""
+"""The page about adopted networks says what the stored confusion matrices and tries say."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,9 @@ from stored_studies import ROOT
 
 from segue.core.metrics import iou
 
-STORED = sorted((ROOT / "results" / "adopted").glob("*.json"))
+FOLDER = ROOT / "results" / "adopted"
+STUDIES = sorted(path for path in FOLDER.glob("*.json") if path.stem != "tries")
+PAGE = (ROOT / "docs" / "results" / "adopted.md").read_text(encoding="utf-8")
 
 
 def row(name: str, run: dict, known: int) -> str:
@@ -23,15 +25,22 @@ def row(name: str, run: dict, known: int) -> str:
     return f"| {name} | {100 * old:.1f} | {scores} | {100 * new.mean():.1f} | {minutes} |"
 
 
-@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_the_page_says_what_was_measured(path: Path) -> None:
     study = json.loads(path.read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "results" / "adopted.md").read_text(encoding="utf-8")
     known = len(study["before"]["old_test"])
     rows = [row(name, run, known) for name, run in {"before": study["before"], **study["runs"]}.items()]
     assert len(rows) > 1
-    assert not [line for line in rows if line not in page]
+    assert not [line for line in rows if line not in PAGE]
+
+
+def test_the_page_lists_every_try() -> None:
+    tries = json.loads((FOLDER / "tries.json").read_text(encoding="utf-8"))
+    for number, each in enumerate(tries, 1):
+        scores = " / ".join(f"{score:.1f}" for score in each["new"])
+        line = f"| {number} | {each['words']} | {scores} | {np.mean(each['new']):.1f} | {each['kept']:.1f} |"
+        assert line in PAGE
 
 
 def test_there_are_studies() -> None:
-    assert STORED
+    assert len(STUDIES) == 4

@@ -17,6 +17,7 @@ from stored_studies import (
     on_mosaics,
     on_new_methods,
     on_scenes,
+    on_second_protocol,
     on_voc,
     tuning,
 )
@@ -99,6 +100,11 @@ def test_page_of_methods_is_made_from_the_records(from_records, tmp_path: Path) 
 def test_page_of_new_methods_is_made_from_the_records(from_records, tmp_path: Path) -> None:
     on_new_methods(tmp_path / "voc256-new-methods.md")
     assert_in_docs(tmp_path / "voc256-new-methods.md")
+
+
+def test_page_of_the_second_protocol_is_made_from_the_records(from_records, tmp_path: Path) -> None:
+    on_second_protocol(tmp_path / "voc256-2-15-1.md")
+    assert_in_docs(tmp_path / "voc256-2-15-1.md")
 
 
 def test_page_of_imagined_features_is_made_from_the_records(from_records, tmp_path: Path) -> None:

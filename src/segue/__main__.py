@@ -1,6 +1,34 @@
-"""`python -m segue` is the same as the `segue` command."""
+"""The entry point of the `segue` command, and of `python -m segue`.
 
-from segue.cli import main
+Importing what the command line needs takes a moment, in which Ctrl-C would end in a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+STOPPED = 130
+MESSAGE = b"Stopped. The same command starts again, or goes on if it can.\n"
+
+
+def main() -> None:
+    """Nothing is open while imports are under way: Ctrl-C may end the process as it is."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _stop)
+    from segue.cli import main as command_line
+
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, before)
+    command_line()
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    os.write(2, MESSAGE)
+    os._exit(STOPPED)
+
 
 if __name__ == "__main__":
     main()

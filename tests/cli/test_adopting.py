@@ -50,7 +50,7 @@ def test_a_torchvision_network_grows_and_comes_back(segue, weights, images, tmp_
         assert part in table
     closed = names is not CLASSES
     assert ("none: unlabelled pixels mean some old class" in table) == closed
-    assert str(out / "native") in err
+    assert str(out / "native") in err and "of memory" in err
     theirs = lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=5).eval()
     theirs.load_state_dict(load_file(out / "native" / "weights.safetensors"))
     assert [*json.loads((out / "native" / "classes.json").read_text()).values()] == [*names, "bird"]
@@ -65,6 +65,21 @@ def test_a_torchvision_network_grows_and_comes_back(segue, weights, images, tmp_
         load_file(folder / "weights.safetensors") for folder in (out / "native", tmp_path / "again")
     )
     assert all(torch.equal(ours[name], again[name]) for name in ours)
+
+
+@pytest.mark.parametrize("again", ["--overwrite", "--resume"])
+def test_a_grown_network_is_written_again(segue, weights, images, tmp_path, again):
+    out = tmp_path / "grown"
+    source = f"torchvision:lraspp_mobilenet_v3_large@{weights}"
+    words = ("extend", source, images, "--out", out, NAMES, *SHORT, "--epochs", "1")
+    assert segue(*words)[0] in (0, 1)
+    (out / "native" / "classes.json").write_text("of the model before")
+    code, _, err = segue(*words, again)
+    assert code in (0, 1), err
+    assert [*json.loads((out / "native" / "classes.json").read_text()).values()] == [*CLASSES, "bird"]
+    (out / "notes.txt").write_text("mine")
+    code, _, err = segue(*words, "--overwrite")
+    assert code == 2 and "notes.txt" in err and "epoch" not in err, "said before training"
 
 
 def test_export_makes_a_model_folder_that_other_commands_take(segue, weights, tmp_path):

@@ -34,6 +34,15 @@ def test_a_class_without_ground_truth_is_left_out() -> None:
     assert mean_ious(counts(matrices), np.ones((1, 2)), [1, 2]) == pytest.approx([1.0])
 
 
+def test_draws_without_the_class_are_left_out() -> None:
+    seen, unseen = np.zeros((1, 2, 2), int) + np.diag([0, 4]), np.zeros((2, 2, 2), int) + np.diag([4, 0])
+    ours = counts(np.concatenate([seen, unseen]))
+    found = paired_interval([ours], [ours], [1])
+    assert (found.difference, found.low, found.high) == (0, 0, 0)
+    never = paired_interval([ours[1:]], [ours[1:]], [1])
+    assert np.isnan([never.difference, never.low, never.high]).all() and not never.clear
+
+
 def test_equal_methods_differ_by_nothing() -> None:
     same = counts(some())
     found = paired_interval([same], [same], [1, 2, 3], rounds=50)

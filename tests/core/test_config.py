@@ -81,9 +81,10 @@ FULL = {
         "seed": 7,
         "log_every": 1,
         "save_seconds": 0.0,
+        "patience": 1.0,
         "track": "tensorboard",
     },
-    "eval": {"samples": 0, "thin": 3, "every": 2, "background": "closed"},
+    "eval": {"samples": 0, "thin": 3, "every": 2, "background": "closed", "size": "own"},
 }
 
 
@@ -115,7 +116,7 @@ def test_no_given_value_is_dropped():
         ({"optim": {"lr_nxt": 1}}, "Unknown key 'optim.lr_nxt'. Did you mean 'lr_next'?"),
         ({"train": {"batchsize": 4}}, "Unknown key 'train.batchsize'. Did you mean 'batch_size'?"),
         ({"method": {"parms": {}}}, "Unknown key 'method.parms'. Did you mean 'params'?"),
-        ({"eval": {"zzz": 1}}, "Unknown key 'eval.zzz'. Valid: samples, thin, every, background."),
+        ({"eval": {"zzz": 1}}, "Unknown key 'eval.zzz'. Valid: samples, thin, every, background, size."),
         ({1: 2}, "Unknown key '1'."),
     ],
 )

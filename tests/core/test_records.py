@@ -178,7 +178,7 @@ def test_damaged_record_is_named(run, text):
 
 
 def test_missing_record_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"Cannot read the record .*9\.json: No such file"):
+    with pytest.raises(UserError, match=r"Cannot read the step record .*9\.json: No such file"):
         read_record(tmp_path / "9.json")
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ def expected(images: int) -> np.ndarray:
 
 
 def stored() -> Path:
-    (path,) = (cache_folder() / "index").glob("*.npy")
+    (path,) = (cache_folder() / "index").glob("*.index")
     return path
 
 
@@ -80,27 +81,53 @@ def test_another_fingerprint_reads_anew() -> None:
         assert len(other.calls) == len(other)
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "text", "header", "zip", "other length", "other type"])
-def test_damaged_cache_is_rebuilt(damage: str) -> None:
+def another_owner(content: bytes) -> bytes:
+    """The index of other images of the same number."""
+    class_index(Counted(name="b"))
+    (other,) = [path for path in (cache_folder() / "index").glob("*.index") if path.read_bytes() != content]
+    theirs = other.read_bytes()
+    other.unlink()
+    return theirs
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "cut": lambda content: content[:-7],
+    "text": lambda content: b"nothing that anybody knows\n" * 10,
+    "longer": lambda content: content + b"\0" * 32,
+    "one bit": lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+    "one bit of the digest": lambda content: bytes([content[0] ^ 1]) + content[1:],
+    "another owner": another_owner,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_damaged_cache_is_rebuilt(damage: Callable[[bytes], bytes]) -> None:
     class_index(Counted())
     content = stored().read_bytes()
-    damaged = {
-        "empty": b"",
-        "cut": content[:-7],
-        "text": b"nothing that numpy knows\n" * 10,
-        "header": content.replace(b"'shape': (", b"'shape': [", 1),
-        "zip": b"PK\x03\x04" + content,
-    }
-    if damage in damaged:
-        assert damaged[damage] != content
-        stored().write_bytes(damaged[damage])
-    else:
-        shape = (5, 32) if damage == "other length" else (12, 32)
-        np.save(stored(), np.zeros(shape, dtype=np.uint8 if damage == "other length" else np.int64))
+    damaged = damage(content)
+    assert damaged != content
+    stored().write_bytes(damaged)
     again = Counted()
     assert np.array_equal(class_index(again), expected(12))
     assert len(again.calls) == 12
     assert stored().read_bytes() == content
+
+
+def test_a_pipe_in_place_of_the_cache_is_no_trap() -> None:
+    class_index(Counted())
+    path = stored()
+    path.unlink()
+    os.mkfifo(path)
+    assert np.array_equal(class_index(Counted()), expected(12))
+
+
+def test_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SEGUE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # neither HOME nor an entry in passwd
+    with pytest.raises(UserError, match="SEGUE_CACHE"):
+        cache_folder()
 
 
 def test_cache_that_cannot_be_written_only_costs_time(
@@ -128,7 +155,7 @@ def test_problems_are_listed_together_and_in_order() -> None:
     with pytest.raises(UserError) as caught:
         class_index(Counted(broken=(7, 2, 9)))
     assert str(caught.value).splitlines() == [f"image {i} is broken." for i in (2, 7, 9)]
-    assert not list(cache_folder().rglob("*.npy"))  # a bad data set is not remembered as a good one
+    assert not list(cache_folder().rglob("*.index"))  # a bad data set is not remembered as a good one
 
 
 def test_many_problems_are_counted() -> None:

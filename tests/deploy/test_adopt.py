@@ -10,12 +10,15 @@ import pytest
 import torch
 from foreign_networks import CLASSES, MEAN, NETWORKS, STD, OwnUNet, network, normalised, pictures
 from own_folder import write_pair
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import segue
 from segue.core.errors import UserError
+from segue.core.records import read_run
 from segue.core.scenario import Step
 from segue.deploy.adopt import adopt_from
+from segue.deploy.folder_images import folder_images
 from segue.deploy.normalisation import surer_normalisation
 from segue.models.adopted import trees
 from segue.models.adopted.sources import build_module
@@ -68,14 +71,39 @@ def test_code_is_run_only_if_the_user_names_it(tmp_path: Path) -> None:
     assert np.array_equal(ids(again), ids(model))
 
 
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_named_code_is_found_again_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    (tmp_path / "net.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    stored = tmp_path / ("model" if kind == "folder" else "model.safetensors")
+    adopt_from("net.py:build", CLASSES, MEAN, STD).save(stored)
+    model = segue.load(stored, device="cpu", code="net.py:build")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    larger = segue.extend(
+        model, new_images(tmp_path / "new"), tmp_path / "grown", method="mib", overrides=SHORT, device="cpu"
+    )
+    assert larger.classes[-1] == "bird"
+
+
 # One more step
 
 
 def new_images(folder: Path) -> Path:
     for number in range(4):
         write_pair(folder / f"images/{number}.png", folder / f"masks/{number}.png", [0, 1])
+        resize_pair(folder, number, (48, 36))
     (folder / "classes.txt").write_text("background\nbird\n")
     return folder
+
+
+def resize_pair(folder: Path, number: int, size: tuple[int, int]) -> None:
+    for kind in ("images", "masks"):
+        path = folder / kind / f"{number}.png"
+        with Image.open(path) as image:
+            image.resize(size, Image.Resampling.NEAREST).save(path)
 
 
 @pytest.mark.parametrize("name", ["own U-Net", "hf SegFormer"])
@@ -99,6 +127,30 @@ def test_images_keep_their_size_whatever_the_crops(tmp_path: Path, size: int | N
         model, new_images(tmp_path / "new"), tmp_path / "grown", method="mib", overrides=SHORT, device="cpu"
     )
     assert "train.crop=32" in SHORT and extended.images == model.images
+
+
+def test_held_out_images_are_tested_as_the_model_predicts(tmp_path: Path) -> None:
+    """The scores of new classes are those of the grown model, whatever the crops of the step."""
+    data = new_images(tmp_path / "new")
+    resize_pair(data, 3, (37, 26))
+    for part, keys in (("train", "0\n1"), ("val", "2\n3")):
+        (data / f"{part}.txt").write_text(keys)
+    words = [*SHORT, "eval.samples=2"]
+    model = adopted("own U-Net")
+    extended = segue.extend(model, data, tmp_path / "grown", method="mib", overrides=words, device="cpu")
+    expected, images = np.zeros((5, 5), dtype=np.int64), folder_images(data, "test")
+    for sample in (images.read(place) for place in range(2)):
+        np.add.at(expected, (4 * sample.mask, extended.predict(sample.image).ids), 1)
+    run = read_run(tmp_path / "grown-run")
+    assert np.array_equal(run.steps[-1].matrix.sum(1), expected.sum(1))
+    assert np.abs(run.steps[-1].matrix - expected).sum() <= 0.02 * expected.sum(), "equal but for rounding"
+    assert run.steps[-1].policy["tested"] == "whole images"
+    samples = sorted((tmp_path / "grown-run/samples").glob("*/step1.png"))
+    sizes = []
+    for path in samples:
+        with Image.open(path) as image:
+            sizes.append(image.size)
+    assert sorted(sizes) == [(37, 26), (48, 36)]
 
 
 def test_crops_must_fit_the_network(tmp_path: Path) -> None:

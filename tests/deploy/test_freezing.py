@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from foreign_networks import CLASSES, MEAN, STD, network
 from PIL import Image
 from rich.console import Console
 
@@ -112,6 +113,23 @@ def test_the_choice_is_told_stored_and_inherited(model, tmp_path: Path) -> None:
     assert any(name.startswith("backbone.stages.3.") for name in changed)
     again = settings(with_freezing(grown, "caf", [], "cpu"))
     assert "model.frozen_stages" not in again, "its recipe freezes by itself now"
+
+
+def test_the_encoder_of_an_adopted_network_is_frozen_whole(tmp_path: Path) -> None:
+    adopted = segue.adopt(network("own U-Net"), CLASSES, MEAN, STD)
+    text, data = io.StringIO(), draw(tmp_path / "new", "b", 1, ("bird",))
+    grown = segue.extend(
+        adopted, data, tmp_path / "grown", overrides=["train.epochs=1", "train.workers=0", "eval.samples=0"],
+        display=Display(Console(file=text, width=300)), device="cpu",
+    )  # fmt: skip
+    recipe, stages = stored_recipe(tmp_path / "grown-run"), adopted.network.parts.stages
+    assert (recipe.model.frozen_stages, recipe.train.views, recipe.train.cache_frozen) == (stages, 4, True)
+    assert f"{stages} of {stages} stages" in text.getvalue() and "cannot begin" not in text.getvalue()
+    assert recipe.train.crop == 32, "images of 40 pixels are not enlarged"
+    before, after = (dict(model.network.body.named_parameters()) for model in (adopted, grown))
+    changed = {name for name in before if name in after and not torch.equal(before[name], after[name])}
+    encoder = adopted.network.parts.encoder_modules
+    assert changed and not any(name.startswith(f"{path}.") for name in changed for path in encoder)
 
 
 def test_a_word_that_is_no_number_is_refused(model, tmp_path: Path) -> None:

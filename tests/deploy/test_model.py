@@ -18,9 +18,10 @@ from segue.core.config import ModelConfig
 from segue.core.scenario import Step, make_scenario
 from segue.data import transforms
 from segue.data.datasets import scenes
+from segue.data.input_size import MOST_PIXELS
 from segue.deploy.load import load_run
 from segue.deploy.model import Model
-from segue.deploy.prepare import MOST_PIXELS, Preparation
+from segue.deploy.prepare import Preparation
 from segue.engine.restore import restore_method
 from segue.models.segmenter import Output, Segmenter
 

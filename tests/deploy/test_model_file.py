@@ -222,3 +222,22 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
     tensors[name] = torch.full_like(tensors[name], float("nan"))
     with pytest.raises(UserError, match=f"{name} holds NaN"):
         load_model(write(tmp_path / "m.safetensors", ABOUT, tensors))
+
+
+def test_one_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_model(a_model(), ("background", "a", "b"), path)
+    content = path.read_bytes()
+    places = torch.randint(8, len(content), (40,), generator=torch.Generator().manual_seed(0)).tolist()
+    for place in [*places, len(content) - 1]:
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(UserError, match=r"model\.safetensors"):
+            load_model(path)
+
+
+def test_file_without_a_digest_is_of_an_older_version(tmp_path: Path) -> None:
+    model = a_model()
+    tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
+    (tmp_path / "old.safetensors").write_bytes(save(tensors, {"format": FORMAT, "about": json.dumps(ABOUT)}))
+    network, _ = load_model(tmp_path / "old.safetensors")
+    assert network.state_dict().keys() == tensors.keys()

@@ -14,8 +14,10 @@ from pets import content, only, train
 from safetensors.torch import load, save
 
 import segue
-from segue.deploy.model_folder import CONFIG, FILES, KEPT, PREPARATION, WEIGHTS, _digest
-from segue.deploy.prepare import LONGEST_SIDE, Preparation
+from segue.data.input_size import LONGEST_SIDE
+from segue.deploy.folder_layout import CONFIG, FILES, KEPT, PREPARATION, WEIGHTS
+from segue.deploy.model_folder import _digest
+from segue.deploy.prepare import Preparation
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -217,7 +217,7 @@ def test_samples_show_input_truth_and_predictions(finished):
         with Image.open(place / "step1.png") as image:
             assert image.mode == "P" and image.getpalette()[:6] == [0, 0, 0, 128, 0, 0]
         with torch.inference_mode():
-            batch = data.sample_batch(np.array(positions), CPU)
+            (batch,) = data.sample_batches(np.array(positions), CPU)
             expected = method.predict(batch.images).argmax(1)[number]
         assert np.array_equal(picture(place / "step1.png"), expected.numpy())
 

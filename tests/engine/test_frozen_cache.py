@@ -14,8 +14,10 @@ from tiny_runs import assert_equal_runs, assert_equal_trees, log_lines, quiet_ru
 from segue.core.config import RunConfig, recipe_hash
 from segue.core.errors import UserError
 from segue.core.progress import Display
+from segue.core.records import read_run
 from segue.engine import frozen_cache
 from segue.engine.frozen_cache import FrozenCache
+from segue.engine.restore import evaluate_run
 from segue.engine.run import run
 
 VIEWS = ("model.frozen_stages=2", "train.views=2", "train.workers=0")
@@ -59,21 +61,36 @@ def test_rounding_to_float16_is_the_only_difference(
     monkeypatch.setattr(FrozenCache, "kept_as", torch.float64)
     plain, cached = (losses(recipe(method, *words, views), tmp_path / words[-1]) for words in (VIEWS, CACHED))
     assert cached == pytest.approx(plain, rel=1e-10, abs=1e-10)
+    for step in (0, 1):
+        ours, theirs = (read_run(tmp_path / words[-1]).steps[step].confusion for words in (CACHED, VIEWS))
+        assert ours == theirs, "tests begin after the frozen stages, too"
 
 
 def test_every_view_is_computed_once(tmp_path: Path, caches: list[FrozenCache]) -> None:
     quiet_run(recipe("mib", *CACHED, "train.epochs_next=6"), tmp_path / "run")
-    _, second = caches
+    _, _, second = caches
     images, batches = 19, 2 * 8
     assert second.computed <= 2 * images < 6 * batches
     assert second.bytes == second.computed * 48 * 8 * 8 * 2, "float16, of the last frozen stage alone"
+
+
+def test_test_images_are_computed_once_in_a_run(tmp_path: Path, caches: list[FrozenCache]) -> None:
+    done = quiet_run(recipe("caf", *CACHED, "train.epochs=1", "train.epochs_next=1"), tmp_path / "run")
+    tested = [step.images["test"] for step in done.steps]
+    assert caches[0].computed == tested[-1] < sum(tested)
+
+
+def test_a_test_anew_is_the_one_of_the_run(tmp_path: Path) -> None:
+    done = quiet_run(recipe("caf", *CACHED, "train.epochs=1", "train.epochs_next=1"), tmp_path / "run")
+    found, *_ = evaluate_run(tmp_path / "run", 1)
+    assert [matrix.tolist() for matrix in found.values()] == [done.steps[1].matrix.tolist()]
 
 
 def test_room_alters_the_time_alone(tmp_path: Path, caches: list[FrozenCache]) -> None:
     room = 5e-5
     quiet_run(recipe("mib", *CACHED), tmp_path / "run")
     quiet_run(recipe("mib", *CACHED, f"train.cache_gb={room}"), tmp_path / "little")
-    ample, little = caches[1], caches[3]
+    ample, little = caches[2], caches[5]
     assert 0 < little.bytes <= room * 1e9 < ample.bytes and little.computed > ample.computed
     assert_equal_trees(weights(tmp_path / "little", 1), weights(tmp_path / "run", 1))
 

@@ -66,7 +66,7 @@ def test_maps_use_their_whole_scale_and_attention_says_its_end(tmp_path, scale):
     two = scale * torch.tensor([[[0.0, 0.5], [1.0, -0.25]], [[0.0, -2.0], [1.0, 0.0]]])
     images = torch.full((2, 3, 16, 16), 100, dtype=torch.uint8)
     batch = Batch(images, torch.zeros(2, 16, 16), ["a", "b"])
-    write_predictions(tmp_path, Painter({"energy": two, "attention": two}), batch, step=3)
+    write_predictions(tmp_path, Painter({"energy": two, "attention": two}), [batch], step=3)
     for number, peak in enumerate((1.0, 2.0)):
         photo = Image.new("RGB", (16, 16), (100, 100, 100))
         expected = np.asarray(overlay(photo, (two[number] / (peak * scale)).numpy()))
@@ -80,6 +80,6 @@ def test_maps_use_their_whole_scale_and_attention_says_its_end(tmp_path, scale):
 
 def test_map_of_zeros_is_drawn(tmp_path):
     batch = Batch(torch.full((1, 3, 8, 8), 100, dtype=torch.uint8), torch.zeros(1, 8, 8), ["a"])
-    write_predictions(tmp_path, Painter({"attention": torch.zeros(1, 2, 2)}), batch, step=0)
+    write_predictions(tmp_path, Painter({"attention": torch.zeros(1, 2, 2)}), [batch], step=0)
     with Image.open(tmp_path / "0" / "step0-attention.png") as picture:
         assert (np.asarray(picture)[4, 4] == colour(0.0)).all() and picture.info["peak"] == "0"

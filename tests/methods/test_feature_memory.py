@@ -169,6 +169,17 @@ def test_loss_of_a_batch_is_the_mean_over_its_images() -> None:
     torch.testing.assert_close(whole, torch.stack(parts).mean())
 
 
+def test_new_classes_alone_are_not_rehearsed() -> None:
+    """A network from elsewhere has left no features: nothing says where its new classes are not."""
+    memory, classifier = FeatureMemory(CHANNELS, 5, 7), Classifier(CHANNELS, 6, 1)
+    memory.grow(FIRST)
+    memory.grow(NEXT)
+    h = torch.randn(3, CHANNELS, SIZE, SIZE)
+    found = loss(memory, classifier, classifier(h), torch.full((3, SIZE, SIZE), 4))
+    found.backward()
+    assert found == 0 and not classifier.weight.grad.any()
+
+
 def test_loss_of_nothing_is_nothing() -> None:
     memory = FeatureMemory(CHANNELS, 0, 0)
     memory.grow(FIRST)

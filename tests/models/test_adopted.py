@@ -226,10 +226,14 @@ def test_contract_without_a_background() -> None:
     check_network(ours, methods=[name for name in tried if name != "dft"])  # it moves nothing but new rows
 
 
-def test_a_classifier_without_bias_keeps_its_rows() -> None:
+def without_bias() -> AdoptedNetwork:
     module = lively(OwnUNet())
     module.out = nn.Conv2d(8, len(CLASSES), 1, bias=False)
-    ours, images = adopted(module), pictures()
+    return adopted(module)
+
+
+def test_a_classifier_without_bias_keeps_its_rows() -> None:
+    ours, images = without_bias(), pictures()
     with torch.no_grad():
         before, rows = ours(images).logits, ours.classifier.parts[0].weight.clone()
         ours.grow(Step(1, (4,), (1, 2, 3)), balanced=False)
@@ -237,6 +241,19 @@ def test_a_classifier_without_bias_keeps_its_rows() -> None:
     assert torch.equal(ours.classifier.parts[0].weight, rows) and torch.equal(after[:, :4], before)
     after[:, 4:] = -1e4
     assert torch.equal(after.argmax(1), before.argmax(1))
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_new_classes_without_bias_begin_as_background(balanced: bool) -> None:
+    """Of the network's own accord, or because MBS asks for it."""
+    kind = plugins.find("method", "mbs")
+    method = kind(kind.Config(), without_bias())
+    if balanced:
+        method.model.grow(SECOND, balanced=True)
+    else:
+        method.grow(SECOND)
+    first, new = method.model.classifier.parts
+    assert new.bias is None and torch.equal(new.weight, first.weight[:1].expand_as(new.weight))
 
 
 def test_methods_that_need_a_background_say_so() -> None:
@@ -328,3 +345,18 @@ def test_what_cannot_be_sped_up_is_refused() -> None:
     for speed_up in (ours.checkpoint, ours.compile):
         with pytest.raises(UserError, match="leave it out"):
             speed_up()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_step_begins_where_the_network_was(name: str) -> None:
+    """In training, with norms as they were and nothing dropped, the network answers as in a test."""
+    model = segue.adopt(network(name), CLASSES, MEAN, STD).network
+    for module in model.modules():
+        for chance in ("p", "drop_prob"):  # of dropout, and of leaving out whole blocks
+            if hasattr(module, chance):
+                setattr(module, chance, 0.0)
+    with torch.no_grad():
+        expected = model.eval()(pictures()).logits
+        model.norm_frozen = True
+        found = model.train()(pictures()).logits
+    assert (found - expected).abs().max() <= 1e-4 * expected.abs().max()

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from foreign_folders import tiny_folder
+from foreign_networks import CLASSES, MEAN, STD, network
 from short_runs import SHORT
 
+from segue import adopt
 from segue.core import machine
 from segue.core.config import RunConfig
 from segue.core.errors import UserError
@@ -127,6 +130,33 @@ def test_a_backbone_that_cannot_be_followed_is_trained_all_the_same(monkeypatch,
     monkeypatch.setattr(preflight, "_iteration", fails)
     before_run([recipe()], "cpu", Display())
     assert capsys.readouterr().err == "", "what it will take is not known"
+
+
+def test_errors_of_another_kind_are_not_hidden(monkeypatch) -> None:
+    def fails(*_: object) -> None:
+        raise KeyError("a slip of our own")
+
+    monkeypatch.setattr(preflight, "_iteration", fails)
+    with pytest.raises(KeyError):
+        before_run([recipe()], "cpu", QUIET)
+
+
+@pytest.mark.parametrize("name", ["torchvision LRASPP", "smp Unet", "hf SegFormer", "own U-Net"])
+def test_networks_of_other_libraries_are_estimated(name: str) -> None:
+    adopted = adopt(network(name), CLASSES, MEAN, STD).network
+    small, large = (need_of(recipe(f"train.crop={crop}"), adopted) for crop in (64, 128))
+    assert large.image > 2 * small.image and large.flops > 2 * small.flops
+    assert small.fixed > 4 * sum(each.numel() for each in adopted.parameters())
+    found = forecast([recipe()], "cpu", "This run", adopted)
+    assert found is not None and "of memory" in found.text
+
+
+@pytest.mark.parametrize("kind", ["smp", "hf"])
+def test_a_recipes_network_of_another_library_is_estimated(kind: str, tmp_path: Path) -> None:
+    named = f"model.network={tiny_folder(tmp_path, kind)}"
+    config = resolve("mib", "scenes", "2-1", overrides=[named, "model.pretrained=false", "train.crop=64"])
+    found = forecast([config], "cpu", "This run")
+    assert config.model.network is not None and found is not None and "of memory" in found.text
 
 
 def test_memory_of_a_container_counts(tmp_path: Path) -> None:

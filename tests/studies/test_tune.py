@@ -36,6 +36,19 @@ def test_a_choice_that_cannot_be_read_is_said_before_training(segue, tmp_path, r
     assert code == 2 and "choice.yaml" in error and planned == []
 
 
+def test_a_score_that_does_not_choose_is_refused(segue, tmp_path, recipe, planned):
+    code, _, error = segue("tune", recipe, *HERE, "--by", "new", "--out", tmp_path / "out", *TINY)
+    assert code == 2 and "all or by hIoU" in " ".join(error.split()) and planned == []
+
+
+def test_a_choice_of_another_split_has_to_be_there(segue, tmp_path, recipe, planned):
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("mib: 3\n")
+    for file, message in ((tmp_path / "none.yaml", "no such file"), (wrong, "one key and its value")):
+        code, _, error = segue("tune", recipe, *HERE, "--used", file, "--out", tmp_path / "out", *TINY)
+        assert code == 2 and message in " ".join(error.split()) and planned == []
+
+
 def final_all(folder: Path) -> float:
     return step_scores(read_run(folder).steps[-1].matrix, 2).all
 
@@ -64,6 +77,8 @@ def test_values_are_run_once_and_the_best_is_written(segue, tmp_path, recipe, mo
         "finetune": {"optim.lr_next": 1e-9 if scores[names[2]] >= scores[names[3]] else 0.01},
     }
     assert yaml.safe_load(choice.read_text()) == best
+    by_hiou = yaml.safe_load(choice.with_name("choice-hiou.yaml").read_text())
+    assert {name: list(keys) for name, keys in by_hiou.items()} == {n: list(k) for n, k in best.items()}
     assert "segue tune" in page.read_text() and " model.weights=FOLDER/none.pth " in page.read_text()
     assert choice.read_text() in page.read_text()
     assert (
@@ -78,6 +93,11 @@ def test_values_are_run_once_and_the_best_is_written(segue, tmp_path, recipe, mo
         assert run.recipe["scenario"]["hold_out"] == 0.2 and run.recipe["eval"]["thin"] == 1
         assert run.steps[0].seed == 0 and run.steps[-1].images["test"] != 6
     assert read_run(tmp_path / FOLDER / "mib-1000").recipe["method"]["params"]["kd_weight"] == 1000.0
+
+    # what it costs to use it: on its own split nothing
+    code, text, _ = segue(*words, "--used", choice)
+    assert code == 0 and segue.runs == [] and "Price of values" in text
+    assert "--used FOLDER/" in page.read_text() and segue(*words)[0] == 0
 
     # again: nothing is run, the same is written; one method alone leaves the other's choice as it is
     before, written = (page.read_text(), choice.read_text()), choice.stat()

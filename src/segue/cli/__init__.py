@@ -28,6 +28,7 @@ from segue.core.launch import end_with_torchrun, this_launch
 
 STOPPED = 130
 """exit code after Ctrl-C"""
+STOPPED_OUTSIDE = "Stopped. The same command starts again, or goes on if it can."
 GRACE_SECONDS = 1.0
 """head start of the first process: torchrun ends the others after it, so that what all say is said once"""
 
@@ -135,8 +136,11 @@ def main() -> None:
         if (own := plugins.own_error(stop)) is not None:  # its exit(0) is no success
             _fail(own, 2)
         if stop.code == STOPPED:  # by Ctrl-C, outside of training
-            _stopped("Stopped. The same command starts again, or goes on if it can.")
+            _stopped(STOPPED_OUTSIDE)
         raise
+    except KeyboardInterrupt:  # before typer listens
+        _stopped(STOPPED_OUTSIDE)
+        sys.exit(STOPPED)
     except BrokenPipeError:
         sys.exit(1)
     except (UserError, OSError) as error:

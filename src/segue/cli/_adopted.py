@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +10,6 @@ if TYPE_CHECKING:
     from segue.core.progress import Display
     from segue.deploy.model import Model
     from segue.deploy.teachers.outer_model import OuterModel
-
-NATIVE = "native"
-"""folder in a model folder: the model as its own library writes it"""
 
 
 def open_source(
@@ -50,11 +46,10 @@ def open_source(
 def write_native(model: Model, folder: Path, display: Display) -> None:
     """Beside the weights of a model folder the files of the network's own library, if it has one."""
     from segue.deploy.families import FAMILIES
+    from segue.deploy.folder_layout import NATIVE
     from segue.models.adopted.network import AdoptedNetwork
 
     network, native = model.network, folder / NATIVE
-    if native.is_dir():  # of a model that is being overwritten
-        shutil.rmtree(native)
     if not isinstance(network, AdoptedNetwork) or network.adoption.source["kind"] not in FAMILIES:
         return
     library = network.adoption.source["kind"]

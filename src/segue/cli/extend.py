@@ -83,6 +83,9 @@ def command(
     encoder: Annotated[str | None, of_network("encoder", "Module that gives the encoder's maps.")] = None,
     resume: Annotated[bool, flag("--resume", help="Go on where the same command stopped.")] = False,
     overwrite: Annotated[bool, flag("--overwrite", help="Delete an earlier run of this extension.")] = False,
+    no_pictures: Annotated[
+        bool, flag("--no-pictures", help="No pictures of new images in the model folder.")
+    ] = False,
     yes: Annotated[bool, flag("--yes", help="New names that look like known ones are meant.")] = False,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -131,7 +134,7 @@ def command(
         before=lambda recipe: before_run([recipe], device, display, network),
     )  # fmt: skip
     write_native(grown, out, display)
-    verdict = examine(old, grown, out, data_folder(data, out), check, limits, display)
+    verdict = examine(old, grown, out, data_folder(data, out), check, limits, display, not no_pictures)
     if as_json:
         print_json(dataclasses.asdict(verdict))
     else:
@@ -142,6 +145,7 @@ def command(
 
 
 def _tell_verdict(verdict: Verdict, out: Path, page: Path) -> None:
+    from segue.deploy.card_pictures import PICTURES
     from segue.report.verdict import verdict_table
 
     Console().print(verdict_table(verdict))
@@ -150,6 +154,8 @@ def _tell_verdict(verdict: Verdict, out: Path, page: Path) -> None:
         tell(f"  {line}")
     tell(f"Model: {out}. Run: {page.parent}")
     tell(f"Pictures of what changed: {page}")
+    if (out / PICTURES).is_dir():
+        tell(f"The model's card shows a few of them: {out / PICTURES}. --no-pictures leaves them out.")
 
 
 def _tell_next(verdict: Verdict, model: str, data: str, out: Path, student: str | None, silent: bool) -> None:

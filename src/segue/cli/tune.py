@@ -43,6 +43,13 @@ def command(
     methods: Annotated[
         str, typer.Option("--methods", metavar="NAMES", help="all that the recipe tunes, or some: mib,caf.")
     ] = "all",
+    by: Annotated[
+        str, typer.Option("--by", metavar="SCORE", help="Score that chooses: all, or hIoU.")
+    ] = "all",
+    used: Annotated[
+        Path | None,
+        typer.Option("--used", metavar="FILE", help="Choice of another split, to see what it loses here."),
+    ] = None,
     out: Annotated[Path, out_option("Folder for the runs and the choice.")] = Path("runs/tune"),
     page: Page = None,
     device: Device = "auto",
@@ -57,7 +64,8 @@ def command(
     segue tune voc256.yaml --on voc --split 15-1 data.root=FOLDER model.weights=FILE
 
     The section 'tune' of the recipe lists the values to try.
-    The choice is written to choice.yaml, in the form of a recipe's section 'methods'.
+    The choice by all is written to choice.yaml, the one by hIoU to choice-hiou.yaml.
+    Both have the form of a recipe's section 'methods'.
     Runs that are done are not run again.
     Test images are not used.
     """
@@ -71,9 +79,11 @@ def command(
     recipe, said = recipe_and_words(words)
     workers = Workers(gpus_per_run, cluster)
     console = study_console(quiet, as_json)
-    table = tune_methods(recipe, names, on, split, mode, said, out, page, device, console, quiet, workers)
+    table = tune_methods(
+        recipe, names, on, split, mode, said, out, page, device, console, quiet, workers, by, used
+    )
     if as_json:
-        print_json({**sheet_document(tuning_sheet(table)), "choice": table.choice})
+        print_json({**sheet_document(tuning_sheet(table)), "choice": table.choice(by)})
     where = f" --split {quote(split)}" if split else ""
     why = "with the choice as its section 'methods'"
     tell_next(f"compare {quote(recipe)} --on {quote(on)}{where}", why, silent=quiet or as_json)

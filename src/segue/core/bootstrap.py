@@ -63,14 +63,18 @@ def paired_interval(
         )
         for draw in (once, drawn)
     ]
-    low, high = np.nanquantile(gaps[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    means = gaps[1][np.isfinite(gaps[1])]
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) if means.size else (np.nan, np.nan)
     return Interval(*(100 * float(value) for value in (gaps[0][0], low, high)))
 
 
 def mean_ious(counts_N3C: np.ndarray, weights_RN: np.ndarray, channels: Sequence[int]) -> np.ndarray:
-    """Mean IoU of channels for each weighting of the images; a channel without ground truth is left out."""
+    """Mean IoU of channels for each weighting of the images; a channel without ground truth is left out.
+
+    A weighting in which no channel has ground truth has no mean: NaN.
+    """
     parts = counts_N3C[:, :, list(channels)].reshape(len(counts_N3C), -1).astype(float)
     hits, truth, predicted = (weights_RN @ parts).reshape(len(weights_RN), 3, -1).transpose(1, 0, 2)
     with np.errstate(invalid="ignore", divide="ignore"):
-        iou = np.where(truth > 0, hits / (truth + predicted - hits), np.nan)
-        return np.nanmean(iou, axis=1)
+        ious = np.where(truth > 0, hits / (truth + predicted - hits), 0.0)
+        return ious.sum(1) / (truth > 0).sum(1)

@@ -17,13 +17,17 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from segue.core.errors import UserError, suggest
+from segue.core.errors import UserError, brief, suggest
 from segue.core.overrides import _dotted
 from segue.core.scenario import FuturePolicy, Mode, VoidPolicy
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Area = Annotated[float, Field(gt=0, le=100)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+MOST = 2**31
+"""largest count that a setting may have: no run ends that has more of anything"""
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 UNION_MEMBER = re.compile(r"(str|int|float|bool)|(function|constrained)-.*|\w+\[.*\]")
 """pydantic's names for the member of a union that it tried: no part of a key"""
 Fuse = Literal["none", "ewf"] | Annotated[float, Field(ge=0, le=1)]
@@ -142,13 +146,13 @@ class TrainConfig:
     """epochs of each step"""
     epochs_next: Count | None = None
     """epochs of incremental steps, if other than `epochs`"""
-    batch_size: Annotated[int, Field(ge=2)] = 24
+    batch_size: Annotated[int, Field(ge=2, le=MOST)] = 24
     """images of the global batch, over all ranks"""
     accumulate: Count = 1
     """number of micro-batches per batch: gradients are accumulated over them, which saves memory"""
     crop: Annotated[int, Field(ge=16)] = 512
     """side of the square training crops, in pixels"""
-    scale: tuple[Positive, Positive] = (0.5, 2.0)
+    scale: tuple[Area, Area] = (0.5, 2.0)
     """area range of the random crop, relative to the image"""
     crop_on: Literal["none", "new"] = "none"
     """target of crops in incremental steps: none, or a pixel of a new class where the image has one"""
@@ -156,12 +160,13 @@ class TrainConfig:
     """fraction of the crops that are placed on the target of crop_on"""
     balance: Literal["none", "classes"] = "none"
     """weights of pixels in every cross-entropy: equal, or by how seldom their class is in the micro-batch"""
-    views: Annotated[int, Field(ge=0)] = 0
+    views: Annotated[int, Field(ge=0, le=MOST)] = 0
     """number of fixed crops and flips of each image; 0: new ones in every epoch"""
     cache_frozen: bool = False
     """outputs of the frozen stages computed once for student and teacher and, with `views`, once per view"""
     cache_gb: NonNegative = 1.0
-    """gigabytes of memory for outputs of frozen stages; what does not fit is computed again"""
+    """gigabytes of memory for outputs of frozen stages of training images, and as many for those of test
+    images; what does not fit is computed again"""
     norm: Literal["frozen", "batch"] = "frozen"
     """batch norm in incremental steps: running statistics, or those of the batch"""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -172,14 +177,16 @@ class TrainConfig:
     """gradient checkpointing in the backbone: less memory, more time"""
     compile: bool = False
     """`torch.compile` of backbone and head"""
-    workers: Annotated[int, Field(ge=0)] = 2
+    workers: Annotated[int, Field(ge=0, le=1024)] = 2
     """processes that read images; 0: the training process does"""
-    seed: Annotated[int, Field(ge=0)] = 42
+    seed: Seed = 42
     """seed of all random numbers"""
     log_every: Count = 10
     """iterations per line of log.jsonl"""
     save_seconds: NonNegative = 60.0
     """seconds between resume points inside a step"""
+    patience: Annotated[float, Field(gt=0, le=10_000)] = 20.0
+    """minutes that the processes of a run wait for one that does not answer"""
     track: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
     """tracker of the log's lines; they stay on this machine unless its own settings say otherwise"""
 
@@ -195,7 +202,7 @@ class TrainConfig:
 class EvalConfig:
     """What is looked at during and after each step."""
 
-    samples: Annotated[int, Field(ge=0)] = 4
+    samples: Annotated[int, Field(ge=0, le=MOST)] = 4
     """number of test images whose predictions are kept as pictures"""
     thin: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """stride through the test images: 10 tests every tenth"""
@@ -203,6 +210,9 @@ class EvalConfig:
     """number of epochs between tests during a step, by every strategy of the method"""
     background: Literal["open", "closed"] = "open"
     """whether a pixel may be called background; closed: for data in which every pixel has a class"""
+    size: Literal["crop", "own"] | Count = "crop"
+    """size of images in tests and predictions: shorter side as long as train.crop, images whole at their own
+    size, or the length of the shorter side"""
 
     @property
     def closed(self) -> bool:
@@ -213,7 +223,7 @@ class EvalConfig:
 class ReplayConfig:
     """Images of earlier steps that are kept and shown again: a section of the methods that use them."""
 
-    size: Annotated[int, Field(ge=0)] = 0
+    size: Annotated[int, Field(ge=0, le=MOST)] = 0
     """number of exemplars: images of earlier steps that are kept; 0: none"""
     share: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """fraction of each batch that exemplars take"""
@@ -238,6 +248,12 @@ class RunConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
+
+    @property
+    def test_size(self) -> int | None:
+        """Length of the shorter side of images in tests and predictions; None: they keep their own size."""
+        size = self.train.crop if self.eval.size == "crop" else self.eval.size
+        return None if size == "own" else size
 
 
 def validate(kind: type[T], values: Mapping[str, Any], where: str) -> T:
@@ -271,7 +287,7 @@ def _sentence(where: str, problem: Mapping[str, Any]) -> str:
     if problem["type"] == "missing":
         return f"'{path}' is missing."
     message = problem["msg"][0].lower() + problem["msg"][1:]
-    return f"'{path}' is {problem['input']!r}: {message}."
+    return f"'{path}' is {brief(problem['input'])}: {message}."
 
 
 def as_dict(config: RunConfig) -> dict[str, Any]:
@@ -332,9 +348,12 @@ def decisive(config: RunConfig) -> dict[str, Any]:
     for key in ("views", "cache_frozen"):
         if not content["train"][key]:
             del content["train"][key]
-    del content["train"]["cache_gb"]  # of time alone
+    for key in ("cache_gb", "patience"):  # of time alone
+        del content["train"][key]
     if not config.eval.closed:
         del content["eval"]["background"]
+    if config.eval.size == "crop":
+        del content["eval"]["size"]
     if config.method.fuse == "none":
         del content["method"]["fuse"]
     if config.method.start != "similar":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from typing import Any
 
 
 class UserError(ValueError):
@@ -38,3 +39,20 @@ def suggest(word: str, choices: Iterable[str]) -> str:
     if len(choices) <= 20:
         return f" Valid: {', '.join(choices)}." if choices else ""
     return ""
+
+
+LONGEST = 200
+"""letters of a value that a message shows"""
+
+
+def cut(text: str) -> str:
+    """Text as a message shows it: the beginning of what is long."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text):,} letters)"
+
+
+def brief(value: Any) -> str:
+    """A value as a message shows it."""
+    try:
+        return cut(repr(value))
+    except ValueError:  # Python writes no numbers of more than 4,300 digits
+        return "a number with thousands of digits"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
 
 LARGEST = 2**30
@@ -17,13 +18,25 @@ def user_path(path: str | Path) -> Path:
 
 def read_ordinary(path: str | Path, most: int = LARGEST) -> bytes:
     """The content of an ordinary file. Pipes and devices, which may have no end, raise `OSError`."""
-    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not an ordinary file", str(path))
-        if status.st_size > most:
-            raise OSError(errno.EFBIG, f"it is too large ({status.st_size / 2**20:.0f} MiB)", str(path))
-        return file.readall()
+    with open_ordinary(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"it is too large ({size / 2**20:.0f} MiB)", str(path))
+        return file.read()
+
+
+def open_ordinary(path: str | Path) -> BufferedReader:
+    """An ordinary file, open for reading."""
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (the caller closes it)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not an ordinary file", str(path))
+    return file
+
+
+def check_ordinary(path: str | Path) -> None:
+    """Raise `OSError` unless this is an ordinary file: for libraries that open one by its name."""
+    open_ordinary(path).close()
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import yaml
+from segue.core.errors import UserError, brief, cut
+from segue.core.yaml_text import BAD_YAML, parse_yaml
 
-from segue.core.errors import UserError
-
+MOST_LEVELS = 20
+"""levels of a dotted key"""
 COMMENT = re.compile(r"(^|\s)#")
 
 
@@ -29,7 +30,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], where: str = "") -> 
         if isinstance(before, Mapping) and value is not None:
             raise UserError(f"'{_dotted(where, key)}' is a section: write '{key}: {{key: value}}'.")
         if isinstance(value, Mapping) and before is not None:
-            raise UserError(f"'{_dotted(where, key)}' cannot be {before!r} and a section at once.")
+            raise UserError(f"'{_dotted(where, key)}' cannot be {brief(before)} and a section at once.")
         merged[key] = value
     return merged
 
@@ -40,13 +41,18 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not all(key.split(".")):
-            raise UserError(f"'{word}' is not understood: settings are written section.key=value.")
+            raise UserError(f"'{cut(word)}' is not understood: settings are written section.key=value.")
+        if key.count(".") >= MOST_LEVELS:
+            raise UserError(f"'{cut(word)}' has {key.count('.') + 1} levels: no setting has so many.")
         try:
-            value = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date, 2020-13-45
-            raise UserError(f"'{word}': the value is not valid YAML.") from error
+            value = parse_yaml(text)
+        except BAD_YAML as error:
+            reason = getattr(error, "problem", None) or "it cannot be read"
+            raise UserError(f"'{cut(word)}': the value is not valid YAML: {reason}.") from error
         if COMMENT.search(text) and "#" not in str(value):
-            raise UserError(f"'{word}': YAML takes '#' for a comment. Quote the value: {key}='\"{text}\"'.")
+            raise UserError(
+                f"'{cut(word)}': YAML takes '#' for a comment. Quote the value: {key}='\"{cut(text)}\"'."
+            )
         if key == "scenario.split":
             value = value if isinstance(value, list | str) else text
         nested = merge(nested, nest(key, value))
@@ -68,5 +74,5 @@ def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             lines += differences(a, b, path)
         elif json.dumps(a) != json.dumps(b):
-            lines.append(f"{path}: {a!r} -> {b!r}")
+            lines.append(f"{path}: {brief(a)} -> {brief(b)}")
     return lines

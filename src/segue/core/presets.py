@@ -75,7 +75,7 @@ def choose_preset(name: Any, device: str) -> ChosenPreset:
     """The preset of this name, or the one for a device if there is none: `auto` is what the machine has."""
     gpu = cuda_gpu()
     if name is not None:
-        if name not in PRESETS:
+        if not isinstance(name, str) or name not in PRESETS:
             raise UserError(f"There is no preset '{name}'.{suggest(str(name), PRESETS)}")
         why = SAID
     elif device.startswith("cuda") or (device == "auto" and gpu is not None):

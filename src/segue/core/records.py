@@ -18,16 +18,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any, Final, Literal
 
 import numpy as np
-import yaml
+from pydantic import Field
 
-from segue.core.errors import UserError
+from segue.core.checked_json import checked, read_checked
+from segue.core.errors import UserError, brief
 from segue.core.packed import packed_run
+from segue.core.yaml_text import read_yaml
 
-RECORD_FORMAT = "segue-record-1"
-TRAJECTORY_FORMAT = "segue-trajectory-1"
+RECORD_FORMAT: Final = "segue-record-1"
+TRAJECTORY_FORMAT: Final = "segue-trajectory-1"
+MOST_PIXELS = 2**53
+"""pixels of a whole confusion matrix: no test has more, and every number up to it is exact"""
+Whole = Annotated[int, Field(ge=0, le=MOST_PIXELS)]
+Matrix = tuple[tuple[Whole, ...], ...]
 
 
 def refuse_links(path: Path, root: Path) -> None:
@@ -86,6 +92,14 @@ def write_json(path: str | Path, document: Any, root: Path | None = None) -> Non
     write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n", root)
 
 
+def check_matrix(confusion: Matrix, name: str) -> None:
+    """Refuse what is not square, is empty, or counts more pixels than there can be."""
+    if not confusion or any(len(row) != len(confusion) for row in confusion):
+        raise UserError(f"{name} is no confusion matrix: its rows do not have the length of its columns")
+    if sum(map(sum, confusion)) > MOST_PIXELS:
+        raise UserError(f"{name} is no confusion matrix: it counts more than {MOST_PIXELS:,} pixels")
+
+
 @dataclass(frozen=True)
 class StepRecord:
     """What is known after one step. `confusion` is rows truth, columns prediction, channel 0 background."""
@@ -93,32 +107,37 @@ class StepRecord:
     run: str
     method: str
     dataset: str
-    step: int
+    step: Whole
     classes: tuple[str, ...]
     """names of the model's channels, background first"""
     groups: tuple[tuple[str, ...], ...]
     """names of the classes that arrive at each step of the split"""
-    confusion: tuple[tuple[int, ...], ...]
+    confusion: Matrix
     policy: dict[str, str]
-    seed: int
+    seed: Annotated[int, Field(ge=0)]
     versions: dict[str, str]
     recipe_hash: str
     losses: dict[str, float]
     """mean of each loss term over the last epoch of the step"""
     seconds: dict[str, float]
     """train and eval wall time"""
-    peak_memory: int
+    peak_memory: Whole
     """bytes: device peak on CUDA, resident-set peak of the process elsewhere"""
-    images: dict[str, int]
+    images: dict[str, Whole]
     """how many images trained and tested the step; with replay also how many exemplars or kept images did"""
-    parameters: dict[str, int]
+    parameters: dict[str, Whole]
     """trainable and total parameters of the model"""
     offline: bool = False
-    shown: dict[str, int] = field(default_factory=dict)
+    shown: dict[str, Whole] = field(default_factory=dict)
     """number of training images that show each new class; empty: not known"""
-    kept: int | None = None
+    kept: Whole | None = None
     """bytes of the method's state that outlives the step, beside the model and images; None: not known"""
-    format: str = field(default=RECORD_FORMAT)
+    format: Literal["segue-record-1"] = RECORD_FORMAT
+
+    def __post_init__(self) -> None:
+        check_matrix(self.confusion, "the confusion matrix")
+        if len(self.confusion) != len(self.classes):
+            raise UserError(f"the confusion matrix does not fit the {len(self.classes)} channels")
 
     @property
     def matrix(self) -> np.ndarray:
@@ -130,43 +149,23 @@ class StepRecord:
 
 
 def read_record(path: str | Path) -> StepRecord:
-    try:
-        return _record(json.loads(Path(path).read_text(encoding="utf-8")), path)
-    except OSError as error:
-        raise UserError(f"Cannot read the record {path}: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path} is not a step record: {error}.") from error
-
-
-def _record(given: Any, path: str | Path) -> StepRecord:
-    try:
-        document = dict(given)
-        if document.pop("format", None) != RECORD_FORMAT:
-            raise UserError(f"{path} is not a step record of this version ({RECORD_FORMAT}).")
-        for name in ("groups", "confusion"):
-            document[name] = tuple(tuple(row) for row in document[name])
-        record = StepRecord(**document | {"classes": tuple(document["classes"])})
-        if record.matrix.shape != (len(record.classes),) * 2:
-            raise UserError(f"{path}: the confusion matrix does not fit the {len(record.classes)} channels.")
-        return record
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path} is not a step record: {error}.") from error
+    return read_checked(StepRecord, path, "step record")
 
 
 @dataclass(frozen=True)
 class TrajectoryRecord:
     """A test during a step, after some of its epochs, by each way to predict that the method has."""
 
-    step: int
-    epoch: int
-    num_first: int
+    step: Whole
+    epoch: Whole
+    num_first: Whole
     """classes of step 0"""
-    confusions: dict[str, tuple[tuple[int, ...], ...]]
-    format: str = field(default=TRAJECTORY_FORMAT)
+    confusions: dict[str, Matrix]
+    format: Literal["segue-trajectory-1"] = TRAJECTORY_FORMAT
+
+    def __post_init__(self) -> None:
+        for name, confusion in self.confusions.items():
+            check_matrix(confusion, f"'{name}'")
 
     def matrix(self, strategy: str) -> np.ndarray:
         return np.array(self.confusions[strategy], dtype=np.int64)
@@ -179,31 +178,8 @@ class TrajectoryRecord:
 
 def read_trajectory(folder: str | Path) -> tuple[TrajectoryRecord, ...]:
     """All tests during steps of a run, in their order."""
-    found = []
-    for path in sorted((Path(folder) / "trajectory").glob("*.json")):
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-            if document.get("format") != TRAJECTORY_FORMAT:
-                raise ValueError(f"its format is not {TRAJECTORY_FORMAT}")
-            record = TrajectoryRecord(**document)
-            if not all(type(value) is int for value in (record.step, record.epoch, record.num_first)):
-                raise ValueError("step, epoch and num_first are whole numbers")
-            for name in record.confusions:
-                counts = np.array(record.confusions[name])
-                square = counts.ndim == 2 and counts.shape[0] == counts.shape[1]
-                if not square or counts.dtype.kind != "i" or counts.min() < 0:
-                    raise ValueError(f"'{name}' is no confusion matrix")
-        except (
-            OSError,
-            ValueError,
-            TypeError,
-            IndexError,
-            AttributeError,
-            OverflowError,
-            RecursionError,
-        ) as error:
-            raise UserError(f"{path} is not a record of a test during a step: {error}.") from error
-        found.append(record)
+    paths = sorted((Path(folder) / "trajectory").glob("*.json"))
+    found = (read_checked(TrajectoryRecord, path, "record of a test during a step") for path in paths)
     return tuple(sorted(found, key=lambda record: (record.step, record.epoch)))
 
 
@@ -249,8 +225,7 @@ def read_run(folder: str | Path) -> RunRecord:
     """
     folder = Path(folder)
     recipe = read_recipe(folder)
-    if not isinstance(recipe.get("method"), dict) or "name" not in recipe["method"]:
-        raise UserError(f"{folder}/recipe.yaml does not say which method was run.")
+    check_sections(recipe, folder / "recipe.yaml")
     if is_run(folder):
         paths = sorted(
             (folder / "steps").glob("*.json"),
@@ -260,14 +235,33 @@ def read_run(folder: str | Path) -> RunRecord:
     else:
         steps = (packed_run(folder) or {})["steps"]
         paths = [folder / "steps" / f"{step}.json" for step in range(len(steps))]
-        records = tuple(_record(*pair) for pair in zip(steps, paths, strict=True))
+        records = tuple(
+            checked(StepRecord, json.dumps(step).encode(), path, "step record")
+            for step, path in zip(steps, paths, strict=True)
+        )
     first = _learned_before(recipe)
     if [record.step for record in records] != list(range(first, first + len(records))):
         raise UserError(
             f"{folder}/steps should hold {first}.json, {first + 1}.json, ..."
             f" but holds {[path.name for path in paths]}."
         )
+    if records and records[-1].step >= len(records[-1].groups):
+        raise UserError(f"{paths[-1]}: there is no such step, classes arrive in {len(records[-1].groups)}.")
     return RunRecord(folder, recipe, records)
+
+
+def check_sections(recipe: Mapping[Any, Any], path: Path) -> None:
+    """Refuse a stored recipe whose sections are none, or which does not name its method."""
+    for name, section in recipe.items():
+        if not isinstance(name, str) or not isinstance(section, dict):
+            raise UserError(f"{path}: {brief(name)} is {brief(section)}, no section of settings.")
+        if wrong := [key for key in section if not isinstance(key, str)]:
+            raise UserError(f"{path}: the section '{name}' has the key {brief(wrong[0])}, which is no name.")
+    if not isinstance(recipe.get("method", {}).get("name"), str):
+        raise UserError(f"{path} does not say which method was run.")
+    learned = recipe.get("scenario", {}).get("learned", 0)
+    if type(learned) is not int or learned < 0:
+        raise UserError(f"{path}: 'scenario.learned' is {brief(learned)}, no number of steps.")
 
 
 def has_records(folder: Path) -> bool:
@@ -286,35 +280,4 @@ def read_recipe(folder: Path) -> dict[str, Any]:
 
 def _learned_before(recipe: Mapping[str, Any]) -> int:
     """The first step that a run trains: 0, unless it began with a model that had learned some steps."""
-    scenario = recipe.get("scenario")
-    learned = scenario.get("learned", 0) if isinstance(scenario, dict) else 0
-    return learned if isinstance(learned, int) else 0
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """YAML without code, in which a key may stand only once (PyYAML lets the last one win)."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        merge = "tag:yaml.org,2002:merge"
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != merge]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key}' stands twice", node.start_mark
-                )
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """A YAML file whose top level is a mapping."""
-    try:
-        document = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_StrictLoader)
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}.") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(document, dict):
-        raise UserError(
-            f"{path} should hold 'section: {{key: value}}' entries, not {type(document).__name__}."
-        )
-    return document
+    return recipe.get("scenario", {}).get("learned", 0)

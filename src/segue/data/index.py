@@ -6,7 +6,6 @@ The same pass checks every file, so that bad data stops a run before it trains.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 from collections.abc import Callable, Container
 from pathlib import Path
@@ -14,11 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from segue.core.errors import UserError
+from segue.core.ordinary import read_ordinary
 from segue.core.records import atomic_file
 from segue.data.check_files import check_all
 from segue.data.datasets.base import SegDataset
 
 SHOWN_PROBLEMS = 5
+DIGEST_BYTES, ROW_BYTES = 32, 32
+"""bytes of a stored index: the digest first, then 256 bits for each image"""
 
 
 def class_index(
@@ -62,29 +64,44 @@ def cache_folder() -> Path:
     """Where derived files are kept: $SEGUE_CACHE, or the user's cache folder."""
     if os.environ.get("SEGUE_CACHE"):
         return Path(os.environ["SEGUE_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "segue"
+    if os.environ.get("XDG_CACHE_HOME"):
+        return Path(os.environ["XDG_CACHE_HOME"]) / "segue"
+    try:
+        return Path.home() / ".cache" / "segue"
+    except RuntimeError as error:  # neither HOME nor an entry for this user
+        raise UserError("This user has no home folder for Segue's cache: set SEGUE_CACHE=FOLDER.") from error
 
 
 def _place(dataset: SegDataset) -> Path:
     digest = hashlib.sha256(dataset.fingerprint().encode()).hexdigest()[:32]
-    return cache_folder() / "index" / f"{digest}.npy"
+    return cache_folder() / "index" / f"{digest}.index"
 
 
 def _load(path: Path, length: int) -> np.ndarray | None:
+    """A stored class index; None where there is none, or it is not what was stored: it is built anew."""
     try:
-        stored = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
-    except Exception:  # absent or damaged, for which numpy has many kinds of error: built anew
+        content = read_ordinary(path)
+    except OSError:
         return None
-    fits = isinstance(stored, np.ndarray) and stored.dtype == np.uint8 and stored.shape == (length, 32)
-    return np.unpackbits(stored, axis=1).astype(bool) if fits else None
+    bits = content[DIGEST_BYTES:]
+    if len(bits) != length * ROW_BYTES or content[:DIGEST_BYTES] != _digest(path, bits):
+        return None
+    rows = np.frombuffer(bits, dtype=np.uint8).reshape(length, ROW_BYTES)
+    return np.unpackbits(rows, axis=1).astype(bool)
 
 
 def _store(path: Path, present: np.ndarray) -> None:
+    bits = np.packbits(present, axis=1).tobytes()
     try:
         with atomic_file(path) as file:
-            np.save(file, np.packbits(present, axis=1))
+            file.write(_digest(path, bits) + bits)
     except UserError:
         pass  # a cache that cannot be written only costs time
+
+
+def _digest(path: Path, bits: bytes) -> bytes:
+    """Of the content and of its name, which tells whose it is."""
+    return hashlib.blake2b(bits, digest_size=DIGEST_BYTES, key=path.stem.encode()).digest()
 
 
 def _summary(problems: list[str]) -> str:

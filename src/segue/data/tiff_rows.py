@@ -8,8 +8,6 @@ become RGB by the same code as those of any other image.
 from __future__ import annotations
 
 import io
-import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ from PIL import Image, TiffImagePlugin
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from segue.core.errors import UserError
+from segue.core.ordinary import open_ordinary
 from segue.data.image_files import ORIENTATION, QUIET, BadFile, opened
 from segue.data.images import rgb_pixels
 
@@ -50,16 +49,6 @@ def large_tiff(path: Path) -> bool:
         return False
     limit = Image.MAX_IMAGE_PIXELS
     return limit is not None and width * height > limit
-
-
-@contextmanager
-def open_ordinary(path: Path) -> Iterator[IO[bytes]]:
-    """An ordinary file; pipes and devices, which may have no end, raise `OSError`."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError("it is not an ordinary file")
-        yield file
 
 
 class TiffRows:

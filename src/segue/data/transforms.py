@@ -2,7 +2,7 @@
 
 Training: random resized crop by area (a crop larger than the image is rejected, so it never zooms out), then
 a horizontal flip. A share of the crops may be placed on new classes, which small ones need.
-Testing: shorter side to the crop size, centre crop; scores are taken on that crop.
+Testing: shorter side to the crop size, centre crop; scores are taken on that crop. Or whole images.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from torch.nn.functional import interpolate
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional
+
+from segue.data.input_size import within_bounds
 
 
 class Picture(tv_tensors.Image):
@@ -118,7 +120,22 @@ def train_transform(crop: int, scale: tuple[float, float], on: CropOn | None = N
     return v2.Compose([cropped, v2.RandomHorizontalFlip(0.5)])
 
 
-def test_transform(crop: int) -> v2.Transform:
+class WholeImage(v2.Transform):
+    """An image as a network sees it whole: at its own size, within bounds."""
+
+    def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
+        return {"size": list(within_bounds(*flat_inputs[0].shape[-2:]))}
+
+    def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
+        if list(inpt.shape[-2:]) == params["size"]:
+            return inpt
+        return self._call_kernel(functional.resize, inpt, params["size"])
+
+
+def test_transform(crop: int | None) -> v2.Transform:
+    """None: whole images, of different sizes."""
+    if crop is None:
+        return WholeImage()
     return v2.Compose(
         [v2.Resize(crop, interpolation=InterpolationMode.BILINEAR, antialias=True), v2.CenterCrop(crop)]
     )

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from segue.core.verdict import Verdict
+from segue.deploy.card_pictures import place
 from segue.deploy.history import History, StepImages
 from segue.deploy.model_file import Header
 
@@ -25,8 +26,17 @@ PLAIN_NAME = re.compile(r"[\w.-]+")
 """names of folders that can stand in a line of code as they are"""
 
 
-def model_card(name: str, header: Header, history: History | None, verdict: Verdict | None = None) -> str:
-    """Use, classes by step with their images, before and after, method and licence, as Markdown."""
+def model_card(
+    name: str,
+    header: Header,
+    history: History | None,
+    verdict: Verdict | None = None,
+    pictures: Sequence[str] = (),
+) -> str:
+    """Use, classes by step with their images, before and after, method and licence, as Markdown.
+
+    `pictures` are the texts of the pictures beside the card.
+    """
     closed = " Every pixel has a class: none is called background." if header.closed else ""
     count = f"{len(header.classes) - 1} class{'' if len(header.classes) == 2 else 'es'}"
     lines = [
@@ -37,6 +47,7 @@ def model_card(name: str, header: Header, history: History | None, verdict: Verd
     ]
     if verdict is not None:
         lines += ["## Before and after the last step", "", *_before_and_after(verdict), ""]
+        lines += [line for number, text in enumerate(pictures, 1) for line in _picture(number, text)]
     if history is not None:
         lines += ["## Training", "", *_training(history), ""]
     lines += ["## Licence", "", "Not stated: fill in `license` above before you share the model.", ""]
@@ -91,6 +102,10 @@ def _before_and_after(verdict: Verdict) -> Iterable[str]:
         yield f"| {span(name)} (new) | - | {'-' if score is None else f'{score:.1f}'} | - | - |"
     yield ""
     yield f"In percent. Old classes: {measure}. New classes: IoU on held-out images."
+
+
+def _picture(number: int, text: str) -> Iterable[str]:
+    return f"![{span(text)}]({place(number)})", ""
 
 
 def _training(history: History) -> Iterable[str]:

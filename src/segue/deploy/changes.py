@@ -10,12 +10,17 @@ import numpy as np
 from PIL import Image
 
 from segue.core.classes import Colour
+from segue.deploy.card_pictures import MOST_PICTURES, CardPicture, card_picture
 from segue.deploy.difference import difference, thinned
+from segue.deploy.legend import before_and_after
+from segue.deploy.prediction import Prediction
 from segue.report.verdict import Change, Gallery, LegendEntry
 
 MOST_IMAGES = 10
 MAX_SIDE = 320
 """longest side of a picture that is kept, in pixels: memory stays small whatever the images' size"""
+CARD_SIDE = 256
+"""longest side of each panel of a picture for the card, in pixels"""
 
 
 class _Seen(NamedTuple):
@@ -34,7 +39,8 @@ class MostChanged:
     """Keeps the few images with the largest share of changed pixels."""
 
     def __init__(self, classes: Sequence[str], colours: Sequence[Colour]) -> None:
-        self._classes, self._colours = tuple(classes), np.array(colours, dtype=np.uint8)
+        self._classes, self._palette = tuple(classes), tuple(colours)
+        self._colours = np.array(colours, dtype=np.uint8)
         self._kept: list[_Seen] = []
         self._count = 0
 
@@ -48,8 +54,8 @@ class MostChanged:
         if len(self._kept) == MOST_IMAGES and (share, -self._count) < self._kept[0][:2]:
             return
         what = self._most(before[differs], after[differs])
-        rows, columns = _places(image.shape[:2])
-        small = (each[rows, columns] for each in (image, before, after, differs))
+        places = _places(image.shape[:2], MAX_SIDE)
+        small = (each[places] for each in (image, before, after, differs))
         seen = _Seen(share, -self._count, key, what, *small)
         if len(self._kept) == MOST_IMAGES:
             heapq.heapreplace(self._kept, seen)
@@ -70,6 +76,20 @@ class MostChanged:
             )
             for seen in sorted(self._kept, reverse=True)
         ]
+
+    def card_pictures(self, most: int = MOST_PICTURES) -> list[CardPicture]:
+        """The first of what was kept as pictures for the model's card. They name no file of the user's."""
+        found = []
+        for seen in sorted(self._kept, reverse=True)[:most]:
+            places = _places(seen.image.shape[:2], CARD_SIDE, enlarge=True)
+            image, before, after = (each[places] for each in (seen.image, seen.before, seen.after))
+            answers = [Prediction(ids, self._classes, self._palette, image) for ids in (before, after)]
+            differs = before != after
+            text = f"{100 * differs.mean():.0f} % of the pixels changed"
+            if differs.any():
+                text += f", most often {self._most(before[differs], after[differs])}"
+            found.append(card_picture(text, before_and_after(*answers)))
+        return found
 
     def gallery(self, title: str, note: str, known: int) -> Gallery:
         """What was kept as a part of the page; classes from channel `known` on are new."""
@@ -92,8 +112,9 @@ class MostChanged:
         return f"{self._classes[pair // count]} → {self._classes[pair % count]}"
 
 
-def _places(size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of an image that a picture of it keeps."""
-    factor = min(1.0, MAX_SIDE / max(size))
+def _places(size: tuple[int, ...], longest: int, enlarge: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of an image that a picture of it keeps, some twice where a tiny one is enlarged."""
+    factor = longest / max(size)
+    factor = factor if enlarge else min(1.0, factor)
     rows, columns = (thinned(side, max(1, round(side * factor))) for side in size)
     return rows[:, None], columns[None, :]

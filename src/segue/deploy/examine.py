@@ -19,7 +19,7 @@ from segue.deploy.changes import MOST_IMAGES, MostChanged
 from segue.deploy.extend import run_folder_of
 from segue.deploy.folder_images import folder_images
 from segue.deploy.model import Model
-from segue.deploy.model_folder import write_card
+from segue.deploy.model_folder import replace_pictures, write_card
 from segue.deploy.teachers.outer_model import OuterModel
 from segue.deploy.verdict import channel_table, count, judge
 from segue.report.verdict import Gallery, write_verdict
@@ -38,11 +38,13 @@ def examine(
     check: str | Path | None = None,
     limits: Limits | None = None,
     display: Display | None = None,
+    pictures: bool = True,
 ) -> Verdict:
     """Whether a grown model is safe to deploy: both models on labelled images of old classes (`check`).
 
     Without any, they are compared on the held-out images of `data`, the folder that the model was extended
-    with. The verdict goes into the run folder of the extension, and into the card of the grown model `out`.
+    with. The verdict goes into the run folder of the extension, and into the card of the grown model `out`,
+    with a few small `pictures` of held-out images of `data`.
 
     Examples:
         >>> import segue
@@ -64,10 +66,15 @@ def examine(
         _look_here(old, grown, images, verdict),
         changed.gallery(MOST_CHANGED, OLD_PIXELS, len(old.classes)),
     ]
+    fresh = changed
     if check is not None:
-        galleries.append(_new_images(old, grown, folder_images(data, "test")))
+        fresh = _new_images(old, grown, folder_images(data, "test"))
+        galleries.append(fresh.gallery(HELD_OUT, ALL_PIXELS, len(old.classes)))
     write_verdict(run_folder / VERDICT_PAGE, run_folder, verdict, galleries)
-    write_card(out, model_card(out.name, grown.header, grown.history, verdict))
+    shown = fresh.card_pictures() if pictures else []
+    replace_pictures(out, shown)
+    texts = [one.text for one in shown]
+    write_card(out, model_card(out.name, grown.header, grown.history, verdict, texts))
     return verdict
 
 
@@ -86,14 +93,14 @@ def _look_here(old: Model | OuterModel, grown: Model, images: SegDataset, verdic
     return seen.gallery(LOOK_HERE, OF_THE_CLASS, len(old.classes))
 
 
-def _new_images(old: Model | OuterModel, grown: Model, images: SegDataset) -> Gallery:
+def _new_images(old: Model | OuterModel, grown: Model, images: SegDataset) -> MostChanged:
     """Held-out images of new classes: what the model has learned, where labelled images show old classes."""
     seen = MostChanged(grown.classes, grown.colours)
     for index in range(min(MOST_IMAGES, len(images))):
         sample = images.read(index)
         before, after = (model.predict(sample.image).ids for model in (old, grown))
         seen.see(sample.key, sample.image, before, after, np.ones_like(before, dtype=bool))
-    return seen.gallery(HELD_OUT, ALL_PIXELS, len(old.classes))
+    return seen
 
 
 def labelled_images(check: str | Path, model: Model | OuterModel) -> SegDataset:

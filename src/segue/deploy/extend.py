@@ -17,14 +17,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from segue.core.config import RunConfig
+from segue.core.config import RunConfig, TrainConfig
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.overrides import merge, parse_overrides
-from segue.core.presets import choose_preset
+from segue.core.presets import choose_preset, fitting_crop
 from segue.core.progress import Display
+from segue.data.datasets.folder import Folder
 from segue.data.kept import kept_digest, open_kept
+from segue.data.sizes import usual_shorter_side
+from segue.deploy.export.endings import WEIGHTS, ending_of
 from segue.deploy.folder_images import folder_images
+from segue.deploy.folder_layout import check_place
 from segue.deploy.freezing import tell_freezing, with_freezing
 from segue.deploy.load import load, load_run
 from segue.deploy.model import Model
@@ -44,6 +48,10 @@ from segue.models.network import Network
 
 DEFAULT_METHOD = "caf"
 BALANCE = "train.balance"
+ADOPTED_RATES = {"lr_next": 0.001, "head_factor": 3.0, "new_factor": 100.0}
+"""slow for what a network from elsewhere has learned, quick for new classes (docs/results/adopted.md)"""
+LEAST_CROP = 32
+"""side of the smallest crops that are chosen, in pixels"""
 ALIKE = 0.8
 """similarity of two names from which on one may be a slip of the other"""
 
@@ -105,8 +113,6 @@ def extend(
     grown = load_run(folder, device=device, module=module)
     history = grown.history.after(loaded.history) if grown.history is not None else None
     grown = replace(grown, colours=_grown_colours(loaded, grown), history=history)
-    if isinstance(loaded.network, AdoptedNetwork):  # crops of the step are no reason to shrink its images
-        grown = replace(grown, images=replace(grown.images, size=loaded.images.size))
     _save_whole(grown, out)
     return grown
 
@@ -161,6 +167,8 @@ def _check_out(out: Path, model: object, again: bool) -> None:
         raise UserError(f"{out} is the model to be extended: name another folder for the grown one.")
     if not again and out.exists() and (out.is_file() or any(out.iterdir())):
         raise UserError(f"{out} exists. Go on with --resume, start anew with --overwrite, or rename --out.")
+    if ending_of(out, (WEIGHTS,)) != WEIGHTS:
+        check_place(out)
 
 
 def _save_whole(model: Model, out: Path) -> None:
@@ -262,7 +270,7 @@ def recipe_of(
     preset = said.pop(KEY, None)
     stored: dict[str, Any] = dict(history.recipe) if history is not None else {}
     if preset is not None or history is None:
-        stored = merge(stored, _preset_values(model, preset, device))
+        stored = merge(stored, _preset_values(model, data, preset, device))
     name = method or (history.method if history is not None else DEFAULT_METHOD)
     own = _is_own(model, name)
     scenario = {
@@ -285,9 +293,17 @@ def recipe_of(
         "data": {"root": str(data)},
         "model": {**handed_over(model.network, own)[0], "weights": None, "pretrained": False},
         **{section: stored[section] for section in ("optim", "train") if section in stored},
-        "eval": {**stored.get("eval", {}), "background": "closed" if model.closed else "open"},
+        "eval": {**stored.get("eval", {}), **_as_tested(model)},
     }
     return complete(merge(json.loads(json.dumps(asked)), said))
+
+
+def _as_tested(model: Model) -> dict[str, Any]:
+    """Tests of the step see images as the model does: an adopted one's size is not that of the crops."""
+    tested: dict[str, Any] = {"background": "closed" if model.closed else "open"}
+    if isinstance(model.network, AdoptedNetwork):
+        tested["size"] = model.images.size or "own"
+    return tested
 
 
 def _grown_steps(model: Model) -> tuple[tuple[str, ...], ...]:
@@ -297,12 +313,21 @@ def _grown_steps(model: Model) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(islice(names, size)) for size in (first - 1, *rest))
 
 
-def _preset_values(model: Model, name: str | None, device: str) -> dict[str, Any]:
-    """A preset without its network, which is the model's, as the size of its images is."""
+def _preset_values(model: Model, data: str | Path, name: str | None, device: str) -> dict[str, Any]:
+    """A preset without its network, which is the model's, as the size of its images is.
+
+    A model that takes images as they are gets crops no larger than they are: it will see nothing enlarged.
+    """
     chosen = choose_preset(name, device).values
     values = {section: chosen[section] for section in ("optim", "train") if section in chosen}
-    size = {} if model.images.size is None else {"crop": model.images.size}
-    return merge(values, {"train": {"epochs_next": None, **size}})
+    crop = model.images.size
+    if crop is None and (side := usual_shorter_side(Folder, Folder.Config(root=str(data)))):
+        least = max(model.network.divisor, LEAST_CROP)
+        crop = max(fitting_crop(values.get("train", {}).get("crop", TrainConfig().crop), side), least)
+        crop -= crop % model.network.divisor
+    size = {} if crop is None else {"crop": crop}
+    rates = ADOPTED_RATES if isinstance(model.network, AdoptedNetwork) else {}
+    return merge(values, {"optim": rates, "train": {"epochs_next": None, **size}})
 
 
 def _grown_colours(before: Model, after: Model) -> tuple[Any, ...]:

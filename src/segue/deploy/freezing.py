@@ -2,12 +2,11 @@
 
 A network that has learned its classes needs little to learn one more. With `model.frozen_stages=auto` all
 stages of the backbone are frozen but the last one, and that one too if there are epochs enough for the head
-to learn the class alone (docs/extend-a-model.md has figures). Their outputs are then kept: each image comes
-in a few fixed views.
+to learn the class alone (docs/extend-a-model.md has figures). The encoder of an adopted network is frozen as
+a whole (docs/results/adopted.md). Their outputs are then kept: each image comes in a few fixed views.
 
 On a CPU that is so unless something else is said. A recipe that freezes stages by itself is followed: there
-student and teacher share the frozen stages, which alters no number. Of an adopted network `auto` freezes the
-encoder, and nothing else is done.
+student and teacher share the frozen stages, which alters no number.
 """
 
 from __future__ import annotations
@@ -17,12 +16,14 @@ from typing import Any
 
 from segue.core import plugins
 from segue.core.config import RunConfig, TrainConfig
+from segue.core.errors import UserError
 from segue.core.overrides import parse_overrides
 from segue.core.progress import Display
 from segue.deploy.model import Model
 from segue.engine.device import pick_device
 from segue.methods.base import Method
 from segue.models.adopted.network import AdoptedNetwork
+from segue.models.network import Network
 from segue.models.segmenter import Segmenter
 
 AUTO = "auto"
@@ -38,17 +39,20 @@ def with_freezing(model: Model, method: str, overrides: Sequence[str], device: s
     said = parse_overrides(overrides)
     network, wanted = model.network, _section(said, "model").get("frozen_stages")
     on_cpu = pick_device(device).type == "cpu"
-    if isinstance(network, AdoptedNetwork):
-        others = [word for word in overrides if word.partition("=")[0].strip() != KEY]
-        return [*others, f"{KEY}={network.parts.stages}"] if wanted == AUTO else list(overrides)
-    assert isinstance(network, Segmenter)
+    stages = _stages(network)
+    if not stages:
+        if wanted == AUTO:
+            raise UserError(
+                f"{KEY}={AUTO}: the encoder of this network is not known; adopt.encoder names it."
+            )
+        return list(overrides)
     if wanted is None and on_cpu and not network.config.frozen_stages and _freezes_late(method):
         wanted = AUTO
     words = [word for word in overrides if wanted != AUTO or word.partition("=")[0].strip() != KEY]
     chosen: dict[str, Any] = {}
     if wanted == AUTO:
-        stages = len(network.backbone.channels)
-        chosen[KEY] = stages if _epochs(model, said) >= ENOUGH_EPOCHS else stages - 1
+        whole = isinstance(network, AdoptedNetwork) or _epochs(model, said) >= ENOUGH_EPOCHS
+        chosen[KEY] = stages if whole else stages - 1
         chosen["train.views"] = VIEWS
     if wanted == AUTO or (on_cpu and (network.config.frozen_stages if wanted is None else wanted)):
         chosen["train.cache_frozen"] = "true"
@@ -60,11 +64,19 @@ def with_freezing(model: Model, method: str, overrides: Sequence[str], device: s
 def tell_freezing(before: Model, config: RunConfig, display: Display) -> None:
     """Say what was frozen, if it is not what the model's recipe says."""
     network, frozen = before.network, config.model.frozen_stages
-    if isinstance(network, Segmenter) and frozen != network.config.frozen_stages:
+    if frozen != network.config.frozen_stages:
         display.say(
-            f"{frozen} of {len(network.backbone.channels)} stages of the backbone were frozen, each image had"
+            f"{frozen} of {_stages(network)} stages of the encoder were frozen, each image had"
             f" {config.train.views or 'ever new'} views. Otherwise: {KEY}=0, train.views=0."
         )
+
+
+def _stages(network: Network) -> int:
+    """Stages of the encoder; 0: it is not known."""
+    if isinstance(network, Segmenter):
+        return len(network.backbone.channels)
+    assert isinstance(network, AdoptedNetwork)
+    return network.parts.stages
 
 
 def _freezes_late(method: str) -> bool:

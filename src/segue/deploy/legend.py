@@ -50,9 +50,19 @@ def side_by_side(before: Prediction, after: Prediction) -> Image.Image:
     Ids of both mean the same classes.
     """
     changed = difference(after.image, after.ids, before.ids != after.ids, after.colours)
-    shown = sorted({int(one) for ids in (before.ids, after.ids) for one in np.unique(ids)})
     panels = [before.overlay(), after.overlay(), changed]
-    return _with_legend(panels, ["old", "new", "difference"], shown, after)
+    return _with_legend(panels, ["old", "new", "difference"], _shown(before, after), after)
+
+
+def before_and_after(before: Prediction, after: Prediction) -> Image.Image:
+    """The answers of the old and the new model, narrow enough for a phone. Ids of both mean the same."""
+    panels = [before.overlay(), after.overlay()]
+    painted = [one for one in _shown(before, after) if one > 0]
+    return _with_legend(panels, ["before", "after"], painted, after)
+
+
+def _shown(*predictions: Prediction) -> list[int]:
+    return sorted({int(one) for prediction in predictions for one in np.unique(prediction.ids)})
 
 
 def _with_legend(

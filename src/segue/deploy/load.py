@@ -14,10 +14,11 @@ from segue.core.palette import BACKGROUND
 from segue.core.records import read_run
 from segue.deploy.adopt import adopt_from
 from segue.deploy.families import is_source
+from segue.deploy.folder_layout import check_not_half, is_model_folder
 from segue.deploy.history import History, StepImages, without_places
 from segue.deploy.model import Model
 from segue.deploy.model_file import load_model
-from segue.deploy.model_folder import check_not_half, is_model_folder, load_folder
+from segue.deploy.model_folder import load_folder
 from segue.deploy.prepare import Preparation
 from segue.engine.device import pick_device
 from segue.engine.learned import kept_state
@@ -54,22 +55,20 @@ def load(path: str | Path, device: str = "auto", code: str | None = None, **said
         raise UserError(f"{path} is no network from elsewhere: {', '.join(said)} cannot be said of it.")
     path = user_path(path)
     module = own_code(code) if code is not None else None
+    history = None
     if is_model_folder(path):
         stored = load_folder(path, module)
-        header = stored.header
-        network = stored.network.to(where)
-        if code is not None and isinstance(network, AdoptedNetwork):
-            network = network.built_by(absolute(code))
-        return Model(network, header.classes, header.images, stored.history, header.colours, header.closed)
-    if path.is_dir():
+        network, header, history = stored.network, stored.header, stored.history
+    elif path.is_dir():
         check_not_half(path)
         return load_run(path, device=device, module=module)
-    if not path.is_file():
+    elif path.is_file():
+        network, header = load_model(path, module)
+    else:
         raise UserError(f"There is no model {path}: name a model folder, a run folder or NAME.safetensors.")
-    network, header = load_model(path, module)
-    return Model(
-        network.to(where), header.classes, header.images, colours=header.colours, closed=header.closed
-    )
+    if code is not None and isinstance(network, AdoptedNetwork):
+        network = network.built_by(absolute(code))
+    return Model(network.to(where), header.classes, header.images, history, header.colours, header.closed)
 
 
 def load_run(
@@ -84,7 +83,7 @@ def load_run(
     kept = kept_state(restored.method, network)
     images = _step_images(Path(folder), len(restored.steps))
     history = History(restored.steps, without_places(read_back(config)), kept, images)
-    preparation = Preparation(config.train.crop, as_dict(config)["data"].get("bits", 16))
+    preparation = Preparation(config.test_size, as_dict(config)["data"].get("bits", 16))
     shipped = shipped_colours(Path(folder)) or []
     colours = (BACKGROUND, *shipped[: len(classes) - 1]) if len(shipped) >= len(classes) - 1 else ()
     return Model(network.to(where), classes, preparation, history, colours, config.eval.closed)

@@ -24,8 +24,10 @@ from torch import Tensor, nn
 from segue.core.classes import Colour
 from segue.core.config import validate
 from segue.core.errors import UserError
+from segue.core.ordinary import check_ordinary
 from segue.core.records import atomic_file
 from segue.deploy.prepare import Preparation
+from segue.engine.checkpoint import tensor_digest
 from segue.models.build import network_from_spec
 from segue.models.network import Network
 
@@ -63,8 +65,10 @@ def save_model(
     """Write a model; `classes` are the names of its channels, background first."""
     header = Header(network.spec(), tuple(classes), images or Preparation(), tuple(colours), closed)
     tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    about = json.dumps(dataclasses.asdict(header))
+    metadata = {"format": FORMAT, "about": about, "digest": tensor_digest(tensors, about)}
     with atomic_file(path) as file:
-        file.write(save(tensors, {"format": FORMAT, "about": json.dumps(dataclasses.asdict(header))}))
+        file.write(save(tensors, metadata))
 
 
 def load_model(path: str | Path, module: nn.Module | None = None) -> tuple[Network, Header]:
@@ -72,8 +76,12 @@ def load_model(path: str | Path, module: nn.Module | None = None) -> tuple[Netwo
     metadata, tensors = _read(path)
     if metadata.get("format") != FORMAT:
         raise UserError(f"{path} is not a model of this version ({FORMAT}); write one with 'segue export'.")
+    # files of older versions have no digest
+    about, digest = metadata.get("about", ""), metadata.get("digest")
+    if digest is not None and digest != tensor_digest(tensors, about):
+        raise UserError(f"{path} is damaged or was edited: its content does not match its digest.")
     try:
-        header = validate(Header, json.loads(metadata["about"]), "")
+        header = validate(Header, json.loads(about), "")
         return described_network(header, tensors, module), header
     except WRONG_HEADER as error:
         raise wrong_header(path, error) from error
@@ -113,6 +121,7 @@ def wrong_header(path: str | Path, error: Exception) -> UserError:
 
 def _read(path: str | Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     try:
+        check_ordinary(path)
         with safe_open(path, framework="pt") as file:
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:

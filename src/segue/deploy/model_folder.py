@@ -5,9 +5,11 @@
     preprocessor_config.json     how images come to the network
     kept.safetensors             what the method keeps between steps (never images); absent if nothing
     README.md                    a model card
+    pictures/                    what the card shows: images before and after the last step; may be absent
+    native/                      a network from elsewhere as its own library writes it; may be absent
 
 A folder may come from a stranger: loading one runs no code, fetches nothing and opens no other file. The
-digest covers all of it but the card.
+digest covers all of it but the card and `native`, which is not read.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +32,17 @@ from segue.core.errors import UserError
 from segue.core.ordinary import read_ordinary
 from segue.core.records import atomic_file, write_json, write_text
 from segue.deploy.card import model_card
+from segue.deploy.card_pictures import CardPicture, Listed, read_pictures, remove_pictures, write_pictures
+from segue.deploy.folder_layout import (
+    CARD,
+    CONFIG,
+    KEPT,
+    NATIVE,
+    PREPARATION,
+    WEIGHTS,
+    check_place,
+    is_model_folder,
+)
 from segue.deploy.history import History, StepImages
 from segue.deploy.model_file import WRONG_HEADER, Header, described_network, wrong_header
 from segue.models.network import Network
@@ -36,10 +50,6 @@ from segue.models.network import Network
 FORMAT = "segue-folder-1"
 READABLE = (FORMAT,)
 """formats of all versions so far: what was written once can always be read"""
-WEIGHTS, KEPT, CONFIG, PREPARATION, CARD = (
-    *("model.safetensors", "kept.safetensors", "config.json", "preprocessor_config.json", "README.md"),
-)
-FILES = (WEIGHTS, KEPT, CONFIG, PREPARATION, CARD)
 FRAMEWORK = {"format": "pt"}
 """metadata by which other libraries know whose tensors these are"""
 
@@ -57,6 +67,8 @@ class Section:
     """recipe of the run that made the model; None: not known"""
     images: tuple[StepImages | None, ...] = ()
     """number of images of each step; None, or nothing at all: not known"""
+    pictures: tuple[Listed, ...] = ()
+    """pictures of the card, in the order of their numbers"""
 
 
 @dataclass(frozen=True)
@@ -70,8 +82,11 @@ class Stored:
 
 
 def save_folder(folder: Path, network: Network, header: Header, history: History | None) -> None:
-    """Write a model folder; config.json last, so that a folder with one is whole."""
-    _check_place(folder)
+    """Write a model folder; config.json last, so that a folder with one is whole.
+
+    Pictures and `native` are of the model that was there before: they are removed.
+    """
+    check_place(folder)
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     kept = dict(history.kept) if history is not None else {}
     weights, rest = save_tensors(state, FRAMEWORK), save_tensors(kept, FRAMEWORK) if kept else b""
@@ -84,6 +99,9 @@ def save_folder(folder: Path, network: Network, header: Header, history: History
     }
     config = _config(header, about)
     config["segue"]["digest"] = _digest(config, preparation, weights, rest)
+    remove_pictures(folder)
+    if (folder / NATIVE).is_dir():
+        shutil.rmtree(folder / NATIVE)
     (folder / CONFIG).unlink(missing_ok=True)
     for name, content in ((WEIGHTS, weights), (KEPT, rest)):
         if content:
@@ -101,6 +119,27 @@ def write_card(folder: Path, card: str) -> None:
     write_text(folder / CARD, card, folder)
 
 
+def replace_pictures(folder: Path, pictures: Sequence[CardPicture]) -> None:
+    """Give a model folder the pictures of its card, which the digest covers from now on."""
+    check_place(folder)
+    config, preparation = (_read_json(folder / name) for name in (CONFIG, PREPARATION))
+    had = config["segue"].pop("pictures", [])
+    if not had and not pictures:
+        return
+    if listed := write_pictures(folder, pictures):
+        config["segue"]["pictures"] = [dataclasses.asdict(one) for one in listed]
+    config["segue"]["digest"] = _digest(config, preparation, *_tensors(folder))
+    write_json(folder / CONFIG, config, folder)
+
+
+def folder_pictures(path: Path) -> list[CardPicture]:
+    """The pictures of a model's card; other models have none."""
+    if not is_model_folder(path):
+        return []
+    section = validate(Section, _read_json(path / CONFIG).get("segue") or {}, "segue")
+    return read_pictures(path, section.pictures)
+
+
 def load_folder(folder: Path, module: nn.Module | None = None) -> Stored:
     """The model of a folder, unless something in it is damaged, or newer than this version.
 
@@ -115,12 +154,12 @@ def load_folder(folder: Path, module: nn.Module | None = None) -> Stored:
             f"{folder} was written by a newer version ({found['format']}; this one reads up to {FORMAT})."
             " Update: pip install --upgrade segue."
         )
-    weights = _read(folder / WEIGHTS)
-    rest = _read(folder / KEPT) if (folder / KEPT).exists() else b""
+    weights, rest = _tensors(folder)
     if found.get("digest") != _digest(config, preparation, weights, rest):
         raise UserError(f"{folder} is damaged or was edited: its content does not match its digest.")
     try:
         section = validate(Section, found, "segue")
+        read_pictures(folder, section.pictures)
         _check_labels(config, section.header.classes)
         network = described_network(section.header, load_tensors(weights), module)
         kept: dict[str, Tensor] = load_tensors(rest) if rest else {}
@@ -131,17 +170,6 @@ def load_folder(folder: Path, module: nn.Module | None = None) -> Stored:
     except WRONG_HEADER as error:
         raise wrong_header(folder, error) from error
     return Stored(network, section.header, history, section.digest)
-
-
-def is_model_folder(path: Path) -> bool:
-    return (path / CONFIG).is_file() and (path / WEIGHTS).is_file()
-
-
-def check_not_half(path: Path) -> None:
-    """Refuse a folder that holds pieces of a model alone, as a broken download or copy leaves them."""
-    missing = [name for name in (CONFIG, WEIGHTS) if not (path / name).is_file()]
-    if len(missing) == 1:
-        raise UserError(f"{path} is not a whole model folder: it has no file {missing[0]}. Copy it again.")
 
 
 def _config(header: Header, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,15 +224,9 @@ def _check_history(classes: Sequence[str], steps: Sequence[Sequence[str]], recip
         raise ValueError("its recipe names no method")
 
 
-def _check_place(folder: Path) -> None:
-    """Only what a model folder holds is ever replaced."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file: name a folder for the model.")
-    foreign = (
-        sorted(path.name for path in folder.iterdir() if path.name not in FILES) if folder.exists() else []
-    )
-    if foreign:
-        raise UserError(f"{folder} holds other files ({foreign[0]}): name a folder of its own for the model.")
+def _tensors(folder: Path) -> tuple[bytes, bytes]:
+    """Weights, and what the method keeps, if anything."""
+    return _read(folder / WEIGHTS), _read(folder / KEPT) if (folder / KEPT).exists() else b""
 
 
 def _read(path: Path) -> bytes:

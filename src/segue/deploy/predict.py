@@ -14,10 +14,10 @@ import numpy as np
 
 from segue.core.progress import Bar, Display
 from segue.data.image_files import BadFile
+from segue.data.input_size import MOST_PIXELS
 from segue.deploy.inputs import Input, Picture, picture, video_pictures
 from segue.deploy.outputs import Folder, Record
 from segue.deploy.predictor import Answer, Predictor
-from segue.deploy.prepare import MOST_PIXELS
 from segue.deploy.tiles import Strip, blend_tiles, tile_length
 from segue.deploy.video import count_frames
 from segue.deploy.views import Views

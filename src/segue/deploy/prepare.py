@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,15 +14,12 @@ from segue.core.config import Count
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.data.images import READ_ERRORS, read_image, rgb_pixels
+from segue.data.input_size import within_bounds
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 ImageLike = str | Path | Image.Image | np.ndarray
-MOST_PIXELS = 2**22
-"""pixels of the largest input that a network gets: 2048 x 2048"""
-LONGEST_SIDE = 2**14
-"""length of its longer side"""
 
 
 @dataclass(frozen=True)
@@ -84,8 +80,7 @@ class Preparation:
         if self.size is not None:
             shorter = min(height, width)
             height, width = (int(self.size * side / shorter) for side in (height, width))
-        factor = min(1.0, math.sqrt(MOST_PIXELS / (height * width)), LONGEST_SIDE / max(height, width))
-        return max(1, int(factor * height)), max(1, int(factor * width))
+        return within_bounds(height, width)
 
 
 def resize_pixels(pixels: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -14,8 +14,8 @@ from PIL import Image
 
 from segue.core.errors import UserError
 from segue.core.extras import needed
+from segue.core.ordinary import open_ordinary
 from segue.data.image_files import BadFile
-from segue.data.tiff_rows import open_ordinary
 
 CONTAINERS = {
     **dict.fromkeys((".mp4", ".m4v", ".mov"), "mov"),

@@ -8,8 +8,9 @@ import numpy as np
 
 from segue.core.errors import UserError
 from segue.data.image_files import BadFile
+from segue.data.input_size import MOST_PIXELS
 from segue.deploy.predictor import Answer, Predictor, answer_from, resized_rows
-from segue.deploy.prepare import MOST_PIXELS, resize_pixels
+from segue.deploy.prepare import resize_pixels
 
 SCALES = (0.25, 4.0)
 """least and largest scale"""

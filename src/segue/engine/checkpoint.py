@@ -20,8 +20,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, brief
+from segue.core.ordinary import check_ordinary
 from segue.core.records import atomic_file
+from segue.engine.contents import check_contents
 
 FORMAT = "segue-checkpoint-1"
 KEPT = 2
@@ -42,6 +44,7 @@ def save_tree(path: Path, tree: dict[str, Any], root: Path | None = None) -> Non
 def load_tree(path: Path) -> dict[str, Any]:
     """The tree of a checkpoint file; raises `DamagedCheckpoint` unless every byte is as it was written."""
     try:
+        check_ordinary(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -54,7 +57,22 @@ def load_tree(path: Path) -> dict[str, Any]:
         raise DamagedCheckpoint(f"{path} is damaged: its content does not match its digest.")
     if found != FORMAT:
         raise UserError(f"{path} was written by another version ({found}; this one reads {FORMAT}).")
-    return put_together(skeleton, tensors)
+    try:
+        tree = put_together(skeleton, tensors)
+    except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as error:
+        raise UserError(
+            f"{path} is no checkpoint: what its tree names is not in it ({brief(error)})."
+        ) from error
+    if not isinstance(tree, dict):
+        raise UserError(f"{path} is no checkpoint: it holds a {type(tree).__name__}.")
+    return tree
+
+
+def load_finished(path: Path) -> dict[str, Any]:
+    """The checkpoint of a finished step."""
+    tree = load_tree(path)
+    check_contents(tree, path, finished=True)
+    return tree
 
 
 def take_apart(tree: Any) -> tuple[str, dict[str, Tensor]]:
@@ -208,7 +226,8 @@ class CheckpointStore:
             except DamagedCheckpoint as error:
                 say(f"{error} Going back to the one before.")
                 return None
-            if tree.get("identity") != self.identity:
+            check_contents(tree, path, "-" not in path.stem)
+            if tree["identity"] != self.identity:
                 raise UserError(
                     f"{path} was made with another recipe or method file: one of them was changed since."
                     " Change it back to resume, or start anew with --overwrite."

@@ -20,6 +20,7 @@ from segue.data.batches import (
     Batches,
     FixedOrder,
     FixedViews,
+    FrozenMaps,
     MixedOrder,
     RankSlice,
     ShuffledOrder,
@@ -48,23 +49,38 @@ class EvalData:
     """class index of the test images"""
     rank_slice: RankSlice = WHOLE
     """slice of every global batch that this process has"""
+    frozen: FrozenMaps | None = None
+    """outputs of a network's frozen stages for test images, by their places in the test set"""
 
     def test_batches(self, step_index: int, device: torch.device) -> Batches:
         """The step's test images, once each, in order."""
-        return self._ordered(self._test_data(step_index, self.test_images[step_index]), device)
+        batch_size = self.config.train.batch_size if self._equal_sizes else 1
+        places, frozen = self.test_images[step_index], self.frozen
+        batches = self._ordered(self._test_data(step_index, places), device, batch_size)
+        if frozen is None:
+            return batches
+        return replace(
+            batches,
+            frozen=lambda images_B3HW, views: frozen(images_B3HW, [(int(places[n]), 0) for n, _ in views]),
+        )
 
-    def sample_batch(self, images: np.ndarray, device: torch.device) -> Batch:
-        """Some test images with the labels of the last step, as one batch."""
+    def sample_batches(self, images: np.ndarray, device: torch.device) -> Batches:
+        """Some test images with the labels of the last step: one batch, or one each if their sizes differ."""
         data = self._test_data(len(self.scenario) - 1, images)
-        return next(iter(Batches(data, FixedOrder(len(data), len(data)), device)))
+        return Batches(data, FixedOrder(len(data), len(data) if self._equal_sizes else 1), device)
 
-    def _ordered(self, data: StepData, device: torch.device) -> Batches:
-        order = FixedOrder(len(data), self.config.train.batch_size)
+    @property
+    def _equal_sizes(self) -> bool:
+        """Whether all test images come with the same size."""
+        return self.config.test_size is not None
+
+    def _ordered(self, data: StepData, device: torch.device, batch_size: int) -> Batches:
+        order = FixedOrder(len(data), batch_size)
         return Batches(data, order, device, self.config.train.workers, rank_slice=self.rank_slice)
 
     def _test_data(self, step_index: int, images: np.ndarray) -> StepData:
         table = self.scenario.label_table(self.scenario[step_index], "test")
-        return StepData(self.test_set, images, table, test_transform(self.config.train.crop))
+        return StepData(self.test_set, images, table, test_transform(self.config.test_size))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +141,7 @@ class Data(EvalData):
         names, there = self.train_keys[step_index], len(self.train_images[step_index])
         if there < len(names):
             return Gone(step_index, len(names) - there, len(names))
-        return self._ordered(self._train_data(step_index), device)
+        return self._ordered(self._train_data(step_index), device, self.config.train.batch_size)
 
     def _train_data(
         self, step_index: int, exemplars: Sequence[Exemplar] = (), kept: KeptImages | None = None

@@ -22,7 +22,7 @@ def pick_device(name: str = "auto") -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).cpu()  # of `meta` there is nothing to copy
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, ImportError, AttributeError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].partition(". ")[0]  # some list all devices there are
         raise UserError(f"The device '{name}' cannot be used here: {reason}") from error
     return device

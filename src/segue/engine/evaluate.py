@@ -14,6 +14,7 @@ from segue.engine.device import autocast
 from segue.engine.image_tally import ImageTally
 from segue.losses.processes import sum_over_processes
 from segue.methods.base import Method
+from segue.models._speed.frozen import known_maps
 from segue.models.classifier import close_background
 
 
@@ -56,7 +57,7 @@ def evaluate_by(
     }
     done, predictors = 0, method.predictors()
     for batch in batches:
-        with autocast(batches.device, precision):
+        with autocast(batches.device, precision), known_maps(batch.images, batch.frozen):
             logits = {name: predictors[name](batch.images) for name in strategies}
         valid = batch.labels != IGNORE
         truth = batch.labels[valid] * channels

@@ -36,6 +36,7 @@ MAY_CHANGE = frozenset(
             "train.save_seconds",
             "train.checkpointing",
             "train.cache_gb",
+            "train.patience",
             "train.track",
         ),
         *("eval.samples", "eval.every"),
@@ -99,7 +100,7 @@ def after_restart(folder: Path, resume: bool, overwrite: bool) -> tuple[bool, bo
     How often it was started is no sign: on several nodes each torchrun counts for itself.
     """
     note = folder / LAUNCH_FILE
-    restarted = this_launch().by_torchrun and note.is_file() and note.read_text() == launcher()
+    restarted = this_launch().by_torchrun and note.is_file() and note.read_bytes() == launcher().encode()
     return (True, False) if restarted else (resume, overwrite)
 
 

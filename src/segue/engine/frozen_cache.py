@@ -5,12 +5,16 @@ A pass through the frozen stages serves student and teacher. With a fixed number
 `train.cache_gb`; those that do not fit are computed again. Either way they are computed one image at a time
 and rounded alike: the numbers depend neither on the batch in which a view comes first nor on the room there
 is, so that a resumed run goes on bit for bit. Each process keeps what it has seen itself.
+
+Test images have one view, and most come in the tests of several steps: their outputs are kept for the whole
+run, with as much room of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,9 +22,12 @@ from torch import Tensor
 from segue.core.config import RunConfig
 from segue.core.progress import Display
 from segue.data.batches import Batches
+from segue.engine.data import EvalData
 from segue.engine.device import autocast
 from segue.methods.base import Method
-from segue.models.segmenter import Segmenter
+from segue.models.network import Network
+
+D = TypeVar("D", bound=EvalData)
 
 
 class FrozenCache:
@@ -30,7 +37,7 @@ class FrozenCache:
 
     def __init__(
         self,
-        model: Segmenter,
+        model: Network,
         room: float,
         views: bool = True,
         every_stage: bool = False,
@@ -78,17 +85,36 @@ def _rounded(maps: Tensor, dtype: torch.dtype) -> Tensor:
 
 def with_frozen_maps(batches: Batches, method: Method, config: RunConfig, display: Display) -> Batches:
     """Batches that hold the outputs of frozen stages, if the recipe wants it and the network allows it."""
-    train, model = config.train, method.model
-    if not train.cache_frozen:
+    if not _wanted(method, config, display):
         return batches
+    return replace(batches, frozen=_cache(method, config, bool(config.train.views)))
+
+
+def with_test_maps(data: D, method: Method, display: Display) -> D:
+    """Data whose test batches hold the outputs of frozen stages, where several steps are tested."""
+    tests = len(data.scenario) - data.config.scenario.learned
+    if tests < 2 or not _wanted(method, data.config, display):
+        return data
+    return replace(data, frozen=_cache(method, data.config, views=True))
+
+
+def _cache(method: Method, config: RunConfig, views: bool) -> FrozenCache:
+    train = config.train
+    return FrozenCache(method.model, train.cache_gb * 1e9, views, method.reads_stages, train.precision)
+
+
+def _wanted(method: Method, config: RunConfig, display: Display) -> bool:
+    """Whether outputs of frozen stages are computed apart; the user hears why not."""
+    model = method.model
+    if not config.train.cache_frozen:
+        return False
     if not config.model.frozen_stages:
         display.remark("train.cache_frozen has nothing to keep: model.frozen_stages is 0.")
-        return batches
-    if not isinstance(model, Segmenter) or not model.begins_after_frozen:
+        return False
+    if not model.begins_after_frozen:
         display.remark(
             f"The backbone {config.model.backbone} cannot begin after its frozen stages: they are computed in"
             " every iteration, as without train.cache_frozen."
         )
-        return batches
-    cache = FrozenCache(model, train.cache_gb * 1e9, bool(train.views), method.reads_stages, train.precision)
-    return replace(batches, frozen=cache)
+        return False
+    return True

@@ -78,7 +78,12 @@ class LineFile:
 
     @property
     def size(self) -> int:
-        return self.path.stat().st_size
+        try:
+            return self.path.stat().st_size
+        except OSError as error:
+            raise UserError(
+                f"{self.path} is gone while the run writes it ({error.strerror}): go on with --resume."
+            ) from error
 
     def write(self, line: dict[str, Any]) -> None:
         try:

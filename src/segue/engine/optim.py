@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
 from segue.core.config import OptimConfig
-from segue.core.errors import UserError
+from segue.core.errors import UserError, brief
 from segue.core.scenario import Step
 from segue.methods.base import Method
 
@@ -41,6 +43,23 @@ def build_optimizer(method: Method, config: OptimConfig, step: Step) -> torch.op
         optimizer.register_step_pre_hook(lambda chosen, *_: _prepare(chosen))
         optimizer.register_load_state_dict_post_hook(_lay_out_momentum)
     return optimizer
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load what a checkpoint holds; ValueError if it is that of another optimiser.
+
+    The settings follow from the recipe: only the learning rate moves.
+    """
+    for own, stored in zip(optimizer.param_groups, state["param_groups"], strict=True):
+        for key in ("base_lr", "momentum", "weight_decay", "nesterov", "name"):
+            if stored.get(key) != own[key]:
+                raise ValueError(f"its optimiser has {key} {brief(stored.get(key))}, not {own[key]}")
+    parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
+    for index, kept in state["state"].items():
+        momentum = kept.get("momentum_buffer")
+        if momentum is not None and momentum.shape != parameters[index].shape:
+            raise ValueError(f"a momentum of its optimiser has the shape {tuple(momentum.shape)}")
+    optimizer.load_state_dict(state)
 
 
 def param_groups(method: Method) -> dict[str, list[nn.Parameter]]:

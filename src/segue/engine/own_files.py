@@ -68,7 +68,8 @@ def clear_folder(folder: Path, everything: bool) -> None:
                     path.rmdir()
             (folder / "recipe.yaml").unlink(missing_ok=True)
     except OSError as error:
-        raise UserError(f"Cannot clear {folder}: {error.strerror} ({error.filename}).") from error
+        what = f"{error.strerror} ({error.filename})" if error.filename else str(error)
+        raise UserError(f"Cannot clear {folder}: {what}.") from error
 
 
 def _is_own(name: str, path: Path) -> bool:

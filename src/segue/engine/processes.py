@@ -24,6 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
+from segue.core.config import TrainConfig
 from segue.core.errors import UserError
 from segue.core.launch import Launch, this_launch
 from segue.data.batches import RankSlice
@@ -31,8 +32,6 @@ from segue.engine.checkpoint import put_together, take_apart
 from segue.engine.device import pick_device
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
-PATIENCE = timedelta(hours=1)
-"""longest wait for a process that reads all masks or writes; one that is gone is noticed at once"""
 MEETING = timedelta(minutes=10)
 """longest wait of the processes for each other at the start"""
 MEETING_PAUSE = 0.05
@@ -129,8 +128,11 @@ ALONE = Group(torch.device("cpu"))
 
 
 @contextmanager
-def joined(device: str = "auto") -> Iterator[Group]:
-    """Meet the other processes if torchrun has started this one among several."""
+def joined(device: str = "auto", patience: float = TrainConfig.patience) -> Iterator[Group]:
+    """Meet the other processes if torchrun has started this one among several.
+
+    `patience`: minutes that all wait for one that hangs; one that is gone is noticed at once.
+    """
     launch, chosen = this_launch(), pick_device(device)
     if launch.size == 1:
         yield Group(chosen)
@@ -147,7 +149,8 @@ def joined(device: str = "auto") -> Iterator[Group]:
         except ValueError as error:
             raise UserError(f"The processes cannot meet: {error}") from error
         store = dist.PrefixStore(_agree(store, launch), store)
-        dist.init_process_group(BACKENDS[chosen.type], None, PATIENCE, launch.size, launch.rank, store)
+        longest = timedelta(minutes=patience)
+        dist.init_process_group(BACKENDS[chosen.type], None, longest, launch.size, launch.rank, store)
         group = Group(chosen, launch.rank, launch.size, launch.local_rank)
         yield group
         group.wait()
@@ -201,7 +204,8 @@ def lost_is_told() -> Iterator[None]:
         if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
             # without the place in PyTorch's source, and without advice on other mistakes
             reason = str(error).splitlines()[0].rpartition("] ")[2].partition(". ")[0]
-            raise LostProcess(f"Another process is gone, this one ends too ({reason})") from error
+            how = "does not answer (train.patience)" if "timed out" in str(error).lower() else "is gone"
+            raise LostProcess(f"Another process {how}, this one ends too ({reason})") from error
         raise
 
 

@@ -156,6 +156,9 @@ def _tested(config: RunConfig) -> dict[str, str]:
         tested.append(f"held-out {config.scenario.hold_out:g} of the training images")
     if config.eval.thin > 1:
         tested.append(f"one of every {config.eval.thin} images")
+    if config.eval.size != "crop":
+        whole = config.eval.size == "own"
+        tested.append("whole images" if whole else f"shorter side of {config.eval.size} pixels")
     closed = {"background": "closed"} if config.eval.closed else {}
     return {**({"tested": ", ".join(tested)} if tested else {}), **closed}
 
@@ -170,10 +173,10 @@ def _pictures(method: Method, data: Data, step: Step, site: Site) -> None:
         return
     scenario = data.scenario
     chosen = choose_samples(scenario, data.test_present, data.test_images[-1], count)
-    batch, folder = data.sample_batch(chosen, site.device), site.folder / "samples"
+    batches, folder = list(data.sample_batches(chosen, site.device)), site.folder / "samples"
     if not (folder / "index.json").is_file():
-        write_inputs(folder, batch, scenario)
-    write_predictions(folder, method, batch, step.index, data.config.eval.closed)
+        write_inputs(folder, batches, scenario)
+    write_predictions(folder, method, batches, step.index, data.config.eval.closed)
 
 
 def versions(device: torch.device, processes: int = 1, model: ModelConfig | None = None) -> dict[str, str]:

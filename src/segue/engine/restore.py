@@ -18,11 +18,13 @@ from segue.core.overrides import differences
 from segue.core.progress import Display
 from segue.core.records import read_record
 from segue.core.scenario import Step
+from segue.data.batches import lost_worker_is_told
 from segue.engine.build import build_method
-from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
+from segue.engine.checkpoint import CheckpointStore, load_finished, load_strictly
 from segue.engine.data import build_eval_data
 from segue.engine.device import pick_device
 from segue.engine.evaluate import evaluate_by
+from segue.engine.frozen_cache import with_test_maps
 from segue.engine.recipe import stored_recipe
 from segue.methods.base import Method
 
@@ -94,7 +96,7 @@ def _load(method: Method, folder: Path, step: Step) -> None:
     if not path.is_file():
         kept = [entry.step for entry in CheckpointStore(folder).entries() if entry.finished]
         raise UserError(f"{folder} keeps no checkpoint of step {step.index}; kept: {kept or 'none'}.")
-    load_strictly(method, load_tree(path)["method"], path)
+    load_strictly(method, load_finished(path)["method"], path)
 
 
 def evaluate_run(
@@ -136,8 +138,9 @@ def evaluate_run(
         raise UserError(
             f"No test image shows a class that is known at step {step_index}: is data.root right?"
         )
-    batches = data.test_batches(step_index, where)
-    with display.bar(f"{config.method.name} step {step_index} test", len(batches.data)) as bar:
+    batches = with_test_maps(data, method, display).test_batches(step_index, where)
+    title = f"{config.method.name} step {step_index} test"
+    with lost_worker_is_told(), display.bar(title, len(batches.data)) as bar:
         precision, closed = config.train.precision, config.eval.closed
         found = evaluate_by(method, chosen, batches, step.num_channels, precision, bar, closed)
     return found, data.scenario.channel_names(step), len(data.scenario.groups[0])

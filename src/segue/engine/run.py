@@ -19,6 +19,7 @@ from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.records import RunRecord, read_record, read_run
 from segue.core.scenario import Step
+from segue.data.batches import lost_worker_is_told
 from segue.engine.build import build_method
 from segue.engine.cautions import cautions
 from segue.engine.checkpoint import CheckpointStore, ResumePoint, load_strictly
@@ -32,7 +33,7 @@ from segue.engine.folder import (
     note_launch,
     open_folder,
 )
-from segue.engine.frozen_cache import with_frozen_maps
+from segue.engine.frozen_cache import with_frozen_maps, with_test_maps
 from segue.engine.interrupt import interrupts
 from segue.engine.learned import Learned, begin_with, set_teacher
 from segue.engine.log import RunLog
@@ -76,7 +77,7 @@ def run(
     """
     check_tracker(config.train.track)
     folder = _named(folder)
-    with joined(device) as group:
+    with joined(device, config.train.patience) as group, lost_worker_is_told():
         display = (display or Display()) if group.first else Display(quiet=True)
         store = CheckpointStore(folder, identity(config))
         with interrupts(display if group.first else None) as stops, _alone_in(folder, group):
@@ -175,6 +176,7 @@ def _run_steps(
 ) -> None:
     """Go on from a checkpoint, or begin."""
     first = data.config.scenario.learned
+    data = with_test_maps(data, method, site.display)
     log = _open_log(data.config, site, point) if site.group.first else None
     try:
         for step in data.scenario:

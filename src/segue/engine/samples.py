@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,36 +34,51 @@ def choose_samples(scenario: Scenario, present: np.ndarray, candidates: np.ndarr
     return np.sort(candidates[ranked[:count]])
 
 
-def write_inputs(folder: Path, batch: Batch, scenario: Scenario) -> None:
+def write_inputs(folder: Path, batches: Sequence[Batch], scenario: Scenario) -> None:
     """Images and ground truth, once per run; labels are those of the last step."""
-    for number, (image, labels) in enumerate(zip(batch.images.cpu(), batch.labels.cpu(), strict=True)):
+    pairs = (pair for b in batches for pair in zip(b.images.cpu(), b.labels.cpu(), strict=True))
+    for number, (image, labels) in enumerate(pairs):
         _write(folder, f"{number}/input.png", Image.fromarray(image.permute(1, 2, 0).numpy()))
         _write(folder, f"{number}/truth.png", _indexed(labels))
     names, shipped = scenario.channel_names(scenario[-1]), scenario.classes.colours
-    index: dict[str, object] = {"samples": [{"key": key} for key in batch.keys], "classes": names}
+    index: dict[str, object] = {
+        "samples": [{"key": key} for b in batches for key in b.keys],
+        "classes": names,
+    }
     if shipped is not None:
         index["colours"] = [hexadecimal(colour) for colour in class_colours(scenario[-1].seen, shipped)]
     write_json(folder / "index.json", index, folder.parent)
 
 
 @torch.inference_mode()
-def write_predictions(folder: Path, method: Method, batch: Batch, step: int, closed: bool = False) -> None:
+def write_predictions(
+    folder: Path, method: Method, batches: Sequence[Batch], step: int, closed: bool = False
+) -> None:
     """Prediction of every sample after a step, and its attention maps laid over the input."""
     method.eval()
+    first = 0
+    for batch in batches:
+        _write_batch(folder, method, batch, step, closed, first)
+        first += len(batch.images)
+
+
+def _write_batch(folder: Path, method: Method, batch: Batch, step: int, closed: bool, first: int) -> None:
+    """`first` is the number of the batch's first sample."""
     logits = method.predict(batch.images)
     predicted = (close_background(logits) if closed else logits).argmax(1).cpu()
     maps = {
         name: values.float().cpu().numpy() for name, values in method.attention_maps(batch.images).items()
     }
-    for number, (image, labels) in enumerate(zip(batch.images.cpu(), predicted, strict=True)):
+    for place, (image, labels) in enumerate(zip(batch.images.cpu(), predicted, strict=True)):
+        number = first + place
         _write(folder, f"{number}/step{step}.png", _indexed(labels))
         photo = Image.fromarray(image.permute(1, 2, 0).numpy())
         for name, values in maps.items():
-            peak = float(np.abs(values[number]).max())
+            peak = float(np.abs(values[place]).max())
             about = PngInfo()
             if name != "energy":  # what the strongest colour stands for; energy has no unit
                 about.add_text("peak", f"{peak:.2g}")
-            picture = overlay(photo, values[number] / max(peak, TINY))
+            picture = overlay(photo, values[place] / max(peak, TINY))
             _write(folder, f"{number}/step{step}-{name}.png", picture, about)
 
 

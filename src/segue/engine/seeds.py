@@ -11,7 +11,7 @@ import torch
 def derive_seed(*numbers: int) -> int:
     """A seed that differs for every combination of numbers."""
     words = (len(numbers), *numbers)  # a SeedSequence does not tell (42,) from (42, 0)
-    return int(np.random.SeedSequence(words).generate_state(1, dtype=np.uint64)[0] >> 1)
+    return int(np.random.SeedSequence(words).generate_state(1, dtype=np.uint64)[0]) >> 1
 
 
 def seed_all(seed: int) -> None:

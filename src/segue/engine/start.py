@@ -17,7 +17,7 @@ from segue.core.errors import UserError
 from segue.core.manifest import read_manifest
 from segue.core.ordinary import user_path
 from segue.core.overrides import differences
-from segue.engine.checkpoint import CheckpointStore, load_strictly, load_tree
+from segue.engine.checkpoint import CheckpointStore, load_finished, load_strictly
 from segue.engine.device import autocast
 from segue.engine.folder import MAY_CHANGE, identity
 from segue.engine.recipe import stored_recipe
@@ -121,7 +121,7 @@ def load_first_step(folder: Path, config: RunConfig) -> dict[str, Any]:
     """The checkpoint of a run's step 0, if it is there, whole, and made with this recipe."""
     if not has_first_step(folder):
         raise UserError(f"{folder} has no finished step 0 ({CheckpointStore(folder).path(0)}).")
-    tree = load_tree(CheckpointStore(folder).path(0))
+    tree = load_finished(CheckpointStore(folder).path(0))
     if tree.get("identity") != identity(config):
         raise UserError(f"{folder}: its recipe or its method file was changed since step 0 was trained.")
     if tree.get("weights") not in (None, weights_content(config)):

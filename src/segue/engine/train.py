@@ -20,7 +20,7 @@ from segue.engine.checkpoint import CheckpointStore, load_strictly
 from segue.engine.device import autocast, peak_memory
 from segue.engine.interrupt import Interrupted, Interrupts
 from segue.engine.log import BadLoss, LossMeter, RunLog
-from segue.engine.optim import build_optimizer, set_learning_rate
+from segue.engine.optim import build_optimizer, load_optimizer, set_learning_rate
 from segue.engine.processes import ALONE, Group
 from segue.engine.seeds import derive_seed, device_random_state, restore_device_random_state, seed_iteration
 from segue.losses.balance import balanced_classes
@@ -78,12 +78,16 @@ class Session:
         self.iteration += 1
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        load_strictly(self.method, state["method"], "the checkpoint inside the step")
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
-        self.generator.set_state(state["generator"])
-        torch.set_rng_state(state["torch_rng"])
-        restore_device_random_state(self.device, state["device_rng"])
+        where = "the checkpoint inside the step"
+        load_strictly(self.method, state["method"], where)
+        try:
+            load_optimizer(self.optimizer, state["optimizer"])
+            self.scaler.load_state_dict(state["scaler"])
+            self.generator.set_state(state["generator"])
+            torch.set_rng_state(state["torch_rng"])
+            restore_device_random_state(self.device, state["device_rng"])
+        except (ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise UserError(f"{where.capitalize()} does not fit the recipe: {error}") from error
         self.iteration, self.seconds = state["iteration"], state["seconds"]
         self.weights = state.get("weights")
         self.recent.load_state_dict(state["recent"], self.device)

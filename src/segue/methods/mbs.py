@@ -31,6 +31,7 @@ from segue.losses.guided import (
 )
 from segue.losses.pixel import IGNORE
 from segue.methods.base import Method
+from segue.models.classifier import copy_background
 from segue.models.network import Network
 
 
@@ -75,12 +76,9 @@ class MBS(Method):
         if not step.first and self.new_start == "own":
             self.start_as_background()
 
-    @torch.no_grad()
     def start_as_background(self) -> None:
         """New classes begin as what they were taken for until now."""
-        first, new = self.model.classifier.parts[0], self.model.classifier.parts[-1]
-        new.weight.copy_(first.weight[:1].expand_as(new.weight))
-        new.bias.copy_(first.bias[:1].expand_as(new.bias))
+        copy_background(self.model.classifier.parts[0], self.model.classifier.parts[-1])
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         out = self.model(batch.images)

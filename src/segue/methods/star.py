@@ -105,6 +105,8 @@ class STAR(Method):
         """number of background places, as it fades from step to step"""
         self.register_buffer("replayed", torch.zeros(0, dtype=torch.long))
         self.register_buffer("background_factor", torch.zeros(()))
+        self.all_replayed = 0
+        """sum of `replayed`, known to the host: asking the device for it would make every iteration wait"""
 
     def grow(self, step: Step) -> None:
         super().grow(step)
@@ -133,6 +135,7 @@ class STAR(Method):
             each = each.clamp_min(1)
         each[0] = 0  # the batch itself has background
         self.replayed.copy_(each * (kept > 0))
+        self.all_replayed = int(self.replayed.sum())
         faded = self.background * (1 - FADES * len(ctx.step.new))
         missing = faded - 0.5 * seen[0]
         if self.config.adapt:
@@ -180,12 +183,12 @@ class STAR(Method):
         first = self.step.num_old - 1
         scores, labels_Bhw = out.logits[:, 1:], labels_of_map(labels, out.logits)
         cells = labels_Bhw.numel()
-        wanted = torch.repeat_interleave(self.replayed)
         weight, total = 1.0, labelled
-        if len(wanted):
+        if self.all_replayed:
+            wanted = torch.repeat_interleave(self.replayed, output_size=self.all_replayed)
             drawn = self.store.like(wanted, self.generator, self.config.length == "element")
             replayed = self.model.classifier.scores(drawn[:, :, None, None])[:, first:, 0, 0]
-            share = len(wanted) / cells
+            share = self.all_replayed / cells
             total, weight = total + share * no_new_class(replayed).mean(), weight + share
         background = (labels_Bhw == 0) & (self.answers(old.logits) == 0)
         losses = no_new_class(scores[:, first:].movedim(1, -1).flatten(0, 2))

@@ -11,9 +11,6 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from segue.core.config import ModelConfig
@@ -22,6 +19,7 @@ from segue.core.ordinary import user_path
 from segue.models._hub import no_waiting
 from segue.models._speed.depthwise import quicken
 from segue.models.head import norm_act
+from segue.models.weights_file import open_weights
 
 
 class Tiny(nn.Module):
@@ -236,16 +234,7 @@ def load_weights(body: nn.Module, whole: nn.Module, path: Path) -> None:
 
 def read_state(path: Path) -> dict[str, Tensor]:
     """A flat dict of tensors from safetensors or from a .pth read without executing anything."""
-    if not path.is_file():
-        raise UserError(f"The weights file {path} does not exist.")
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
-        raise UserError(f"{path} is not a readable state dict: {error}.") from error
-    except Exception as error:  # pickle.UnpicklingError: something other than weights
-        raise UserError(f"{path} holds more than weights and is not opened: {error}.") from error
+    state = open_weights(path)
     if not isinstance(state, dict) or not all(
         isinstance(key, str) and isinstance(value, Tensor) for key, value in state.items()
     ):

@@ -14,6 +14,18 @@ from torch import Tensor, nn
 from segue.models.ridge import RidgeClassifier
 
 
+@torch.no_grad()
+def copy_background(first: nn.Conv2d, part: nn.Conv2d, shift: float = 0.0) -> None:
+    """All channels of `part` become copies of the first channel of `first`, and both lose `shift`.
+
+    Layers without bias cannot be shifted: plain copies remain.
+    """
+    part.weight.copy_(first.weight[:1].expand_as(part.weight))
+    if first.bias is not None and part.bias is not None:
+        first.bias[0] -= shift
+        part.bias.fill_(first.bias[0])
+
+
 class GrowingClassifier(nn.Module):
     """h (B x F x h x w) -> logits (B x K x h x w), a 1 x 1 convolution with bias per step."""
 
@@ -37,10 +49,7 @@ class GrowingClassifier(nn.Module):
             first = self.parts[0]
             part = part.to(first.weight.device, first.weight.dtype)
             if balanced:
-                with torch.no_grad():
-                    first.bias[0] -= math.log(channels + 1)
-                    part.weight.copy_(first.weight[:1].expand_as(part.weight))
-                    part.bias.fill_(first.bias[0])
+                copy_background(first, part, math.log(channels + 1))
         self.parts.append(part)
 
     def forward(self, h_BFhw: Tensor) -> Tensor:

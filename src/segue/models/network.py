@@ -135,6 +135,15 @@ class Network(nn.Module, ABC):
     def checkpoint(self) -> None:
         """Keep no activations inside the blocks of the encoder: less memory, a second forward pass."""
 
+    def frozen_maps(self, images_B3HW: Tensor, every: bool = False) -> tuple[Tensor, ...]:
+        """Outputs of the frozen stages, without gradient: of the last one, or of every one."""
+        raise NotImplementedError
+
+    @property
+    def begins_after_frozen(self) -> bool:
+        """Whether it can do without its frozen stages where their outputs are known."""
+        return False
+
     def settle(self, specs: Iterable[Mapping[str, Any]]) -> None:
         """Put fusion layers at the end of the encoder, after norms are linked: they compute as they did."""
         for spec in specs:

@@ -99,12 +99,10 @@ class Segmenter(Network):
         return (images_B3HW.float() - self.mean) / self.std
 
     def frozen_maps(self, images_B3HW: Tensor, every: bool = False) -> tuple[Tensor, ...]:
-        """The output of the last frozen stage, or of every one, without gradient."""
         return self._frozen_part.maps(self.backbone, self._normalised(images_B3HW), every)
 
     @property
     def begins_after_frozen(self) -> bool:
-        """Whether the backbone can do without its frozen stages where their outputs are known."""
         return self._frozen_part.fits(self.backbone)
 
     def forward(self, images_B3HW: Tensor, old_z_BChw: Tensor | None = None) -> Output:

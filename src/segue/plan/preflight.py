@@ -46,6 +46,8 @@ TRAFFIC, BANDWIDTH = 4, 8e9
 """times that an activation is read or written in an iteration; bytes per second and core"""
 READING = 0.005
 """seconds that reading and augmenting an image takes on a core"""
+ASKS_FOR_NUMBERS = (RuntimeError, TypeError)
+"""errors of a network that computes shapes from numbers (`item`, `numpy`): on paper there are none"""
 CONVOLUTION_SHARE = 0.6
 """share of the measured speed of one convolution that a whole network reaches"""
 
@@ -109,9 +111,7 @@ def forecast(
     where = pick_device(device)
     try:
         needs = [(need_of(recipe, network), recipe) for recipe in _distinct(recipes)]
-    except UserError:
-        raise
-    except Exception:  # a backbone may compute shapes from numbers, which there are none of here
+    except ASKS_FOR_NUMBERS:
         return None
     need, recipe = max(needs, key=lambda pair: (pair[0].memory, pair[0].seen or 0))
     free = _free(where)

@@ -19,7 +19,8 @@ def markdown_tables(runs: Sequence[RunRecord], costs: bool = True) -> str:
 def sheet_markdown(sheet: Sheet, first: str = "method") -> str:
     """A sheet as a Markdown table."""
     heads = [f"{upper} {lower}".replace("- ", "").strip() for upper, lower in sheet.heads]
-    lines = [f"**{sheet.title}**", "", table_row([first, *heads]), table_row(["---", *["---:"] * len(heads)])]
+    title = f"**{plain_text(sheet.title)}**"
+    lines = [title, "", table_row([first, *heads]), table_row(["---", *["---:"] * len(heads)])]
     for label, cells in sheet.rows:
         pairs = zip(cells, sheet.decimals, strict=True)
         lines.append(table_row([label, *(cell.text(decimals) for cell, decimals in pairs)]))
@@ -27,7 +28,14 @@ def sheet_markdown(sheet: Sheet, first: str = "method") -> str:
 
 
 def table_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    return f"| {' | '.join(map(plain_text, cells))} |"
+
+
+def plain_text(name: str) -> str:
+    """A name as a cell of a table: neither HTML nor a new cell nor a new line begins in it."""
+    for mark, shown in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "/")):
+        name = name.replace(mark, shown)
+    return " ".join(name.split())
 
 
 def generated_page(title: str, command: str, parts: Iterable[str]) -> str:

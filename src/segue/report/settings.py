@@ -11,6 +11,7 @@ from typing import Any
 
 from segue.core.config import RunConfig, as_dict
 from segue.report.comparison import NEUTRAL, Entry
+from segue.report.markdown import plain_text
 
 SECTIONS = ("model", "optim", "train", "eval")
 """sections that methods could differ in; data and scenario are the same for all in a table"""
@@ -35,7 +36,7 @@ def settings_table(recipes: Mapping[str, RunConfig], entries: Mapping[str, Entry
     heads = ["setting", "value", "other values"]
     columns = 3 if any(others for _, _, others in rows) else 2
     lines = [heads, ["---"] * 3, *rows]
-    return "\n".join(f"| {' | '.join(line[:columns])} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(plain_text, line[:columns]))} |" for line in lines)
 
 
 def settings_rows(recipes: Mapping[str, RunConfig]) -> list[Row]:

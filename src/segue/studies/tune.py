@@ -1,7 +1,7 @@
 """Fair tuning: every method gets equally many values of one setting, scored on held-out training images.
 
 The section `tune` of a recipe says which: {mib: {method.params.kd_weight: [3, 10, 30, 100]}}. The choice is
-written in the form of the section `methods`.
+written in the form of the section `methods`: one file for each score that may choose.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from segue.core.records import atomic_file, read_yaml
 from segue.engine.folder import plain_name
 from segue.engine.recipe import for_method, resolve
 from segue.report import Trials, TuningTable, choice_yaml, tuning_page, tuning_table
-from segue.report.tuning import Choice
+from segue.report.tables import sheet_table
+from segue.report.tuning import CRITERIA, FIRST, Choice, price_sheet
 from segue.studies.jobs import Workers
 from segue.studies.missing import is_done, run_missing, started_runs
 from segue.studies.pages import check_page, command_line, write_page
 from segue.studies.requests import check_scenarios, check_words, named_methods, says, setting_text
 
-CHOICE = "choice.yaml"
-"""file beside the run folders of a setting"""
+CHOICE = {"all": "choice.yaml", "hIoU": "choice-hiou.yaml"}
+"""files beside the run folders of a setting, by the score that chooses"""
 HOLD_OUT = "scenario.hold_out"
 NOT_FREE = {
     "train.seed": "every run has seed 0",
@@ -55,8 +56,14 @@ def tune_methods(
     console: Console | None = None,
     quiet: bool = False,
     workers: Workers | None = None,
+    by: str = "all",
+    used: Path | None = None,
 ) -> TuningTable:
-    """Run each value of methods, named or `all`, that the recipe lists, and choose one for each."""
+    """Run each value of methods, named or `all`, that the recipe lists, and choose one for each.
+
+    `by` is the score whose choice is to be used; every choice is written. `used` is a file with the choice of
+    another split: what it loses on this one is shown.
+    """
     console = console or Console()
     if recipe is None:
         raise UserError("Which recipe? Name a .yaml file with a section 'tune', such as voc256.yaml.")
@@ -65,6 +72,9 @@ def tune_methods(
     tuned = {key: f"it is tuned for {name}" for name, (key, _) in listed.items()}
     check_words(words, NOT_FREE | tuned)
     check_page(page)
+    if by not in CRITERIA:
+        raise UserError(f"--by {by}: values are chosen by {' or by '.join(CRITERIA)}.")
+    elsewhere = _read_choice(used) if used is not None else {}
     notes = dict[str, None]()
     resolved = partial(_resolved, recipe, dataset, split, mode, words, device, notes.setdefault)
     recipes = {name: resolved(name, *each) for name, each in asked.items()}
@@ -74,15 +84,19 @@ def tune_methods(
     display = Display(console, quiet)
     for note in notes:
         display.say(note)
-    stored = read_yaml(folder / CHOICE) if (folder / CHOICE).is_file() else {}
+    places = {each: folder / name for each, name in CHOICE.items()}
+    stored = {each: read_yaml(place) if place.is_file() else {} for each, place in places.items()}
     runs = {place: config for name in asked for place, config in _runs(folder, name, recipes[name]).items()}
     failed = run_missing(runs, out, device, display, workers)
-    table = TuningTable(setting, first.scenario.hold_out, _trials(folder, asked))
+    table = TuningTable(setting, first.scenario.hold_out, _trials(folder, asked), by, elsewhere)
     if table.finished:
         console.print(tuning_table(table))
+        if elsewhere:
+            console.print(sheet_table(price_sheet(table), FIRST))
     others = {name: each for name, each in listed.items() if name not in asked}
-    choice = _earlier_choice(stored, folder, others, resolved) | table.choice
-    _write_choice(folder / CHOICE, {name: choice[name] for name in listed if name in choice}, display)
+    for each, place in places.items():
+        choice = _earlier_choice(stored[each], folder, others, resolved) | table.choice(each)
+        _write_choice(place, {name: choice[name] for name in listed if name in choice}, display)
     if failed is not None:
         raise UserError(
             f"{failed}\nA method has a choice when all its values are done: one that cannot be trained has no"
@@ -90,9 +104,21 @@ def tune_methods(
         ) from failed
     if page is not None:
         options = {"on": dataset, "split": split, "mode": mode, "methods": ",".join(methods), "out": out}
+        options |= {"by": by if by != "all" else None, "used": used}
         command = command_line("tune", [], options, words, recipe)
         write_page(page, tuning_page(table, command), display)
     return table
+
+
+def _read_choice(path: Path) -> Choice:
+    """The choice that an earlier call has written for another split."""
+    if not path.is_file():
+        raise UserError(f"--used {path}: there is no such file; name a choice.yaml of another split.")
+    choice = read_yaml(path)
+    for name, entry in choice.items():
+        if not isinstance(entry, Mapping) or len(entry) != 1:
+            raise UserError(f"{path}: {name}: should be one key and its value: {{key: 3}}.")
+    return dict(choice)
 
 
 def read_candidates(recipe: Path) -> Candidates:

@@ -55,19 +55,26 @@ def check_method(
 class Bench:
     """A method on made-up pictures; every object it makes is the same as the one before."""
 
-    def __init__(self, kind: type[Method], params: dict[str, Any], network: Network | None = None) -> None:
+    def __init__(
+        self,
+        kind: type[Method],
+        params: dict[str, Any],
+        network: Network | None = None,
+        device: torch.device = CPU,
+    ) -> None:
         assert issubclass(kind, Method), f"{kind.__name__} is no subclass of segue.methods.base.Method"
         assert hasattr(kind, "Config") and hasattr(kind, "about"), f"{kind.__name__} lacks Config or about"
         values = merge(kind.variants.get(str(params.get("variant")), {}), params)
-        self.kind, self.network = kind, network
+        self.kind, self.network, self.device = kind, network, device
         self.params: Any = validate(kind.Config, values, "method.params")
         self.scenario: Scenario = make_scenario(CLASSES, "2-2", offline=kind.offline)
 
     def method(self, frozen_stages: int = 0) -> Method:
         seed_all(0)
+        network: Network = Segmenter(replace(MODEL, frozen_stages=frozen_stages))
         if self.network is not None:
-            return self.kind(self.params, copy.deepcopy(self.network))
-        return self.kind(self.params, Segmenter(replace(MODEL, frozen_stages=frozen_stages)))
+            network = copy.deepcopy(self.network)
+        return self.kind(self.params, network).to(self.device)
 
     def begin(self, method: Method, step: Step) -> Session:
         """Grow and begin a step, as the engine does."""
@@ -77,10 +84,10 @@ class Bench:
         method.train()
         generator = torch.Generator().manual_seed(step.index)
         method.begin_step(self.context(step, generator))
-        return Session.start(method, step, OPTIM, TRAIN, CPU, generator)
+        return Session.start(method, step, OPTIM, TRAIN, self.device, generator)
 
     def context(self, step: Step, generator: torch.Generator) -> StepContext:
-        return StepContext(step, [self.batch(step, seed) for seed in (50, 51)], CPU, generator)
+        return StepContext(step, [self.batch(step, seed) for seed in (50, 51)], self.device, generator)
 
     def train(self, session: Session, step: Step, seeds: range) -> None:
         for seed in seeds if session.method.trains(step) else ():
@@ -101,7 +108,7 @@ class Bench:
         labels = table[blocks.repeat_interleave(8, 1).repeat_interleave(8, 2)]
         if label is not None:
             labels = torch.full_like(labels, label)
-        return Batch(images, labels, [f"{seed}-{i}" for i in range(4)])
+        return Batch(images, labels, [f"{seed}-{i}" for i in range(4)]).to(self.device)
 
 
 def check_declarations(bench: Bench) -> None:

@@ -15,8 +15,10 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from serving import CLASSES, OTHERS, bright, encoded, models, photo
 
+from segue.core.errors import UserError
+from segue.deploy.card_pictures import card_picture
+from segue.deploy.model_folder import replace_pictures
 from segue.deploy.serve.app import create_app
-from segue.deploy.serve.gallery import card_pictures
 from segue.deploy.serve.limits import Limits
 from segue.deploy.serve.predictors import ArrayPredictor, staged
 
@@ -243,28 +245,24 @@ def test_folder_that_changes_is_told(tmp_path: Path):
     assert after["status"] == "ok" and after["models"][0]["changed_on_disk"] and "restart" in after["remark"]
 
 
-def test_gallery_shows_the_cards_pictures_from_inside_the_folder(tmp_path: Path):
-    folder = tmp_path / "model"
-    (folder / "pictures").mkdir(parents=True)
-    (folder / "pictures" / "0.png").write_bytes(encoded(photo()))
-    (tmp_path / "secret.png").write_bytes(encoded(photo()))
-    (folder / "link.png").symlink_to(tmp_path / "secret.png")
-    (folder / "page.png").write_text("<script>alert(1)</script>")
-    links = [
-        "pictures/0.png",
-        "../secret.png",
-        "link.png",
-        "page.png",
-        "missing.png",
-        "https://example.org/x.png",
-    ]
-    (folder / "README.md").write_text("\n".join(f"![before and after {link}]({link})" for link in links))
-    assert [picture.title for picture in card_pictures(folder)] == ["before and after pictures/0.png"]
-    with TestClient(create_app(models(bright(), folder=folder))) as client:
+def test_gallery_shows_the_pictures_of_the_card(tmp_path: Path):
+    folder, model = tmp_path / "model", bright()
+    model.save(folder)
+    with TestClient(create_app(models(model, folder=folder))) as client:
+        assert client.get("/gallery").json() == []
+    text = '<script>alert("1")</script> ](x)'
+    replace_pictures(folder, [card_picture(text, Image.fromarray(photo()))])
+    with TestClient(create_app(models(model, folder=folder))) as client:
         (listed,) = client.get("/gallery").json()
-        assert read(client.get(listed["url"]).content).shape == (12, 20, 3)
+        assert listed["title"] == text
+        found = client.get(listed["url"])
+        assert found.headers["content-type"] == "image/jpeg"
+        assert Image.open(io.BytesIO(found.content), formats=["JPEG"]).size == (20, 12)
         for path in ("/gallery/0/1", "/gallery/1/0", "/gallery/0/-1", "/gallery/0/..%2f..%2fREADME.md"):
             assert client.get(path).status_code in (400, 404)
+    (folder / "pictures" / "1.jpg").write_bytes(encoded(photo(), "JPEG"))
+    with pytest.raises(UserError, match="is damaged"):
+        create_app(models(model, folder=folder))
 
 
 def test_closed_background_is_closed():

@@ -13,10 +13,14 @@ import pytest
 from PIL import Image
 from serving import OTHERS, bright, encoded, models, photo, serving
 
+from segue.deploy.card_pictures import card_picture
+from segue.deploy.model_folder import replace_pictures
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 SECONDS = 15_000
+TEXTS = ["7 % of the pixels changed", "9 % changed, most often grey → <b>white</b>"]
 DROP = """(content) => {
   const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
   const transfer = new DataTransfer();
@@ -49,10 +53,11 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def one(tmp_path_factory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("one") / "model"
-    folder.mkdir()
-    (folder / "change.png").write_bytes(encoded(photo()))
-    (folder / "README.md").write_text("![before and after](change.png)")
-    with serving(models(bright(size=120), folder=folder)) as address:
+    model = bright(size=120)
+    model.save(folder)
+    pictures = [card_picture(text, Image.fromarray(photo(256, 768))) for text in TEXTS]
+    replace_pictures(folder, pictures)
+    with serving(models(model, folder=folder)) as address:
         yield address
 
 
@@ -107,8 +112,18 @@ def test_drop_predict_and_toggle(opened, one, script):
     assert page.evaluate(PIXEL, [150, 60])[3] == 0
     page.locator("#opacity").fill("25")
     assert page.evaluate("getComputedStyle(document.querySelector('.pane canvas')).opacity") == "0.25"
-    assert page.locator("#gallery img").count() == 1 and page.locator("#gallery").is_visible()
     assert not page.locator("#views").is_visible()
+
+
+@pytest.mark.parametrize("options", [{}, {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}])
+def test_gallery_shows_the_pictures_of_the_card(opened, one, options):
+    page = opened(one, **options)
+    page.wait_for_selector("#gallery img")
+    shown = page.locator("#gallery img")
+    assert [shown.nth(place).get_attribute("alt") for place in range(shown.count())] == TEXTS
+    assert page.locator("#gallery figcaption").all_inner_texts() == TEXTS, "names are no markup"
+    assert page.evaluate("[...document.images].every((one) => one.decode().then(() => true))")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
 
 
 def test_hover_and_arrow_keys_name_the_class(opened, one):

@@ -5,7 +5,7 @@ processes, which share every batch among them.
 """
 
 from segue.data.batches.batch import WHOLE, Batch, RankSlice
-from segue.data.batches.loader import Batches
+from segue.data.batches.loader import Batches, FrozenMaps, lost_worker_is_told
 from segue.data.batches.order import FixedOrder, FixedViews, MixedOrder, ShuffledOrder
 from segue.data.batches.step_data import StepData, relabel
 
@@ -15,9 +15,11 @@ __all__ = [
     "Batches",
     "FixedOrder",
     "FixedViews",
+    "FrozenMaps",
     "MixedOrder",
     "RankSlice",
     "ShuffledOrder",
     "StepData",
+    "lost_worker_is_told",
     "relabel",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import tee
 from typing import Any
@@ -108,6 +109,20 @@ def _collate(items: Sequence[tuple[Any, ...] | UserError]) -> Batch | UserError:
     images, labels, keys, *salient = zip(*items, strict=True)
     maps = torch.stack(salient[0]) if salient else None
     return Batch(torch.stack(images), torch.stack(labels), list(keys), maps)
+
+
+@contextmanager
+def lost_worker_is_told() -> Iterator[None]:
+    """What torch says when a process that reads images is gone, wherever that is noticed, as a sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise UserError(
+            "A process that reads images was killed, most likely because memory ran out. What was saved is"
+            " there: go on with the same command (for train, add --resume) and a lower train.workers."
+        ) from error
 
 
 def _quiet_worker(_: int) -> None:

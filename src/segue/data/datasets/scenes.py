@@ -19,7 +19,7 @@ from PIL import Image
 from pydantic import Field
 
 from segue.core.classes import ClassTable
-from segue.core.config import Count
+from segue.core.config import Count, Seed
 from segue.data.datasets.base import DataSplit, Sample, SegDataset
 from segue.data.images import Content
 
@@ -54,7 +54,7 @@ class Config:
     """images of the training split"""
     test: Count = 300
     """images of the test split"""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     """seed of the generator; each seed is a data set of the same kind"""
     max_objects: Count = 3
     """an image holds one object up to this many"""

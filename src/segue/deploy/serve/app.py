@@ -16,9 +16,10 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
 import segue
+from segue.deploy.card_pictures import KIND, CardPicture
+from segue.deploy.model_folder import folder_pictures
 from segue.deploy.serve import metrics
 from segue.deploy.serve.answers import classes_document
-from segue.deploy.serve.gallery import Picture, card_pictures
 from segue.deploy.serve.headers import Outermost
 from segue.deploy.serve.intake import FIELD, Intake
 from segue.deploy.serve.limits import Limits, Refused
@@ -86,7 +87,7 @@ def create_app(models: Sequence[Served], limits: Limits | None = None, token: st
     _add_page(app)
     _add_state(app, service, limits, allowed, bool(token))
     _add_predict(app, service, Intake(limits), allowed)
-    _add_gallery(app, [card_pictures(one.path) for one in models], service, allowed)
+    _add_gallery(app, [folder_pictures(one.path) for one in models], service, allowed)
     return app
 
 
@@ -202,12 +203,12 @@ def _add_page(app: FastAPI) -> None:
 
 
 def _add_gallery(
-    app: FastAPI, pictures: Sequence[Sequence[Picture]], service: Service, allowed: list[Any]
+    app: FastAPI, pictures: Sequence[Sequence[CardPicture]], service: Service, allowed: list[Any]
 ) -> None:
     @app.get("/gallery", summary="Pictures of the models' cards", dependencies=allowed)
     async def gallery() -> list[dict[str, str]]:
         return [
-            {"model": one.name, "title": picture.title, "url": f"/gallery/{model}/{place}"}
+            {"model": one.name, "title": picture.text, "url": f"/gallery/{model}/{place}"}
             for model, (one, own) in enumerate(zip(service.models, pictures, strict=True))
             for place, picture in enumerate(own)
         ]
@@ -216,8 +217,7 @@ def _add_gallery(
     async def picture(model: int, place: int) -> Response:
         if not (0 <= model < len(pictures) and 0 <= place < len(pictures[model])):
             raise Refused(404, "There is no such picture.")
-        found = pictures[model][place]
-        return Response(found.content, media_type=found.kind)
+        return Response(pictures[model][place].content, media_type=KIND)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

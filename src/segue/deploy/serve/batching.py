@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from segue.deploy.prepare import MOST_PIXELS
+from segue.data.input_size import MOST_PIXELS
 from segue.deploy.serve.predictors import Staged
 
 

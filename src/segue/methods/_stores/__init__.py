@@ -66,7 +66,8 @@ def rehearsal_loss(
     What is drawn comes with labels (M), or with the teacher's probabilities (M x O), from which the
     classifier's then diverge. Without the places of new classes all of it would say that nothing is new; they
     teach the network too. They count as if `per_class` places of each new class were kept; images count
-    alike, so that a batch may be split.
+    alike, so that a batch may be split. Where nothing is kept, as of a network from elsewhere, the
+    loss is 0: new classes alone would only spread.
     """
     features_MF, targets = drawn
     logits_MK = wide(classifier.at_places(features_MF))
@@ -82,4 +83,4 @@ def rehearsal_loss(
     counts_B = (labels_Bhw != EMPTY).sum((1, 2)).clamp_min(1)
     new = (losses_Bhw.sum((1, 2)) / counts_B).mean()
     room = per_class * len(step.new)
-    return (kept + room * new) / (count + room).clamp_min(1)
+    return (count > 0) * (kept + room * new) / (count + room).clamp_min(1)

@@ -109,7 +109,7 @@ def link_norms(model: nn.Module, maps: Maps) -> None:
     if any(parameter.is_meta for parameter in model.parameters()):
         return  # nothing can be tried
     generator = torch.Generator().manual_seed(0)
-    seen, other = torch.randint(0, 256, (2, 1, 3, SIZE, SIZE), generator=generator).unbind()
+    seen, other = _pictures(model, 2, generator).unbind()
     with torch.no_grad(), _testing(model), _shaken(model, generator):
         try:
             with _watched(model) as pairs:
@@ -123,10 +123,15 @@ def link_norms(model: nn.Module, maps: Maps) -> None:
 def following_norms(model: nn.Module, maps: Maps) -> list[tuple[_BatchNorm, nn.Conv2d]]:
     """The norms that follow one convolution alone, with it; nothing may be linked."""
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (1, 3, SIZE, SIZE), generator=generator)
     with torch.no_grad(), _testing(model), _watched(model) as pairs:
-        maps(images)
+        maps(_pictures(model, 1, generator)[0])
     return [(pair.norm, pair.convs[0]) for pair in _single(pairs) if len(pair.convs) == 1]
+
+
+def _pictures(model: nn.Module, count: int, generator: torch.Generator) -> Tensor:
+    """Batches of one picture each, where the model is."""
+    made = torch.randint(0, 256, (count, 1, 3, SIZE, SIZE), generator=generator)
+    return made.to(next(model.parameters()).device)
 
 
 def unlink_norms(model: nn.Module) -> None:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.models.adopted.taps import classified
+from segue.models.classifier import copy_background
 
 NEVER = -1e4
 """logit of a background that no pixel belongs to; half precision still holds it"""
@@ -52,15 +53,6 @@ class GrowingLayer(nn.Module):
         part.reset_parameters()
         self.parts.append(part)
         return part
-
-    def copy_background(self, shift: float) -> None:
-        """The newest channels become copies of background, and both lose `shift`."""
-        first, part = self.parts[0], self.parts[-1]
-        with torch.no_grad():
-            part.weight.copy_(first.weight[:1].expand_as(part.weight))
-            if first.bias is not None:
-                first.bias[0] -= shift
-                part.bias.fill_(first.bias[0])
 
     @property
     def dtype(self) -> torch.dtype:
@@ -125,7 +117,8 @@ class AdoptedClassifier:
         for index, layer in enumerate(self.layers):
             layer.add(channels - int(layer.front is not None and not layer.parts))
             if balanced and layer.front is None and len(layer.parts) > 1:
-                layer.copy_background(math.log(channels + 1) if index == 0 else 0.0)
+                shift = math.log(channels + 1) if index == 0 else 0.0
+                copy_background(layer.parts[0], layer.parts[-1], shift)
 
     def _inputs(self, h: Tensor) -> tuple[Tensor, ...]:
         return h.split([layer.in_channels for layer in self.layers], dim=1)

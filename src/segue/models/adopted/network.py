@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,12 @@ from torch import Tensor, nn
 from segue.core.config import ModelConfig, validate
 from segue.core.errors import UserError
 from segue.models._speed.fold import link_norms
+from segue.models._speed.frozen import known_maps, maps_of
+from segue.models.adopted.frozen import AnswerForm, answer_of, answering, made
 from segue.models.adopted.grow import NEVER, AdoptedClassifier, GrowingLayer
 from segue.models.adopted.parts import Adoption
 from segue.models.adopted.taps import EncoderTap, InputTap, OutputTap, Pass, passing
+from segue.models.adopted.watch import equal
 from segue.models.network import Network, Output, classifier_from, fusion_from
 from segue.models.spec import NetworkSpec
 
@@ -52,6 +56,8 @@ class AdoptedNetwork(Network):
             front = (0.0 if index else NEVER) if self.closed else None
             self.body.set_submodule(path, GrowingLayer(self.body.get_submodule(path), front))
         self.fusion: nn.Module | None = None
+        self._form: AnswerForm | None = None
+        """how the encoder answers, if it is frozen"""
         numbers, scale = self.adoption.normalisation, 255 / self.adoption.normalisation.white
         for name in ("mean", "std"):
             values = torch.tensor(getattr(numbers, name)).view(1, 3, 1, 1) * scale
@@ -62,6 +68,8 @@ class AdoptedNetwork(Network):
         link_norms(self, self._maps)
         self.settle(config.settled)
         self.freeze_stages(config.frozen_stages)
+        if config.frozen_stages:  # its answers may be known later
+            self._form = AnswerForm(*self._encoder_answer(self._picture(3)))
 
     def _tap(self) -> None:
         parts = self.parts
@@ -71,6 +79,34 @@ class AdoptedNetwork(Network):
             self.body.get_submodule(parts.before).register_forward_pre_hook(InputTap())
         elif parts.after is not None:
             self.body.get_submodule(parts.after).register_forward_hook(OutputTap())
+
+    def _picture(self, times: int) -> Tensor:
+        side = times * max(32, self.divisor)
+        shape = (1, 3, side, side)
+        return torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(0)).to(self.mean)
+
+    def _encoder_answer(self, images_B3HW: Tensor) -> tuple[Any, Tensor]:
+        encoder = self.body.get_submodule(self.parts.encoder or "")
+        return answer_of(self.body, encoder, self._prepared(images_B3HW))
+
+    def frozen_maps(self, images_B3HW: Tensor, every: bool = False) -> tuple[Tensor, ...]:
+        return made(*self._encoder_answer(images_B3HW))
+
+    @property
+    def begins_after_frozen(self) -> bool:
+        """Whether h is the same with a known answer of the encoder, for images of another size as well."""
+        images, trained = self._picture(5), self.training
+        self.eval()  # nothing is dropped
+        try:
+            with torch.no_grad():
+                expected = self.refined(images)
+                with known_maps(images, self.frozen_maps(images)):
+                    found = self.refined(images)
+        except (RuntimeError, AssertionError, TypeError, ValueError, IndexError, KeyError):
+            return False
+        finally:
+            self.train(trained)
+        return found.shape == expected.shape and equal(found, expected)
 
     @classmethod
     def with_rows(cls, config: ModelConfig, module: nn.Module) -> AdoptedNetwork:
@@ -156,7 +192,10 @@ class AdoptedNetwork(Network):
     def _run(self, images_B3HW: Tensor, until: str, fuse: Callable[[Tensor], Tensor] | None) -> Pass:
         settle = self.through_settled if len(self.settled) else None
         seen = Pass(until, fuse, len(self.parts.classifiers), settle)
-        with passing(seen):
+        known: AbstractContextManager[None] = nullcontext()
+        if self._form is not None and (maps := maps_of(images_B3HW)):
+            known = answering(self.body.get_submodule(self.parts.encoder or ""), self._form, maps)
+        with known, passing(seen):
             self.body(self._prepared(images_B3HW))
         return seen
 

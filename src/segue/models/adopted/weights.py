@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
 from torch import Tensor, nn
 
 from segue.core.errors import UserError
 from segue.core.ordinary import read_ordinary
+from segue.models.weights_file import open_weights
 
 INSIDE = ("state_dict", "model_state_dict", "model_state", "model", "ema")
 """keys of checkpoints under which the weights are"""
@@ -41,19 +39,7 @@ class Foreign:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """A flat dict of tensors from safetensors, or from a .pth, .pt, .bin or .ckpt with weights alone."""
-    if not path.is_file():
-        raise UserError(f"The weights file {path} does not exist.")
-    try:
-        if path.suffix == ".safetensors":
-            return load_tensors(read_ordinary(path))
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, OSError, EOFError) as error:
-        raise UserError(f"{path} is not a readable state dict: {error}.") from error
-    except Exception as error:  # pickle.UnpicklingError and others: code, or objects of some library
-        raise UserError(
-            f"{path} holds more than weights, which could run code, and is not opened. Where it was made,"
-            " write weights alone: safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')."
-        ) from error
+    state = open_weights(path)
     for key in INSIDE:
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]

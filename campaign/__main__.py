@@ -1,0 +1,87 @@
+"""`make campaign`: all classes of attack, what they found as a table, a JSON file and docs/reliability.md."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import tempfile
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from campaign import faults, parsers, requests
+from campaign.inputs import ATTACKS, Attack
+from campaign.page import FORMAT, reliability_page
+from campaign.tally import Tally
+from segue.core.records import write_json, write_text
+from segue.engine.record import versions
+
+ALL: dict[str, tuple[Attack, int]] = {
+    **ATTACKS,
+    "failing disk": (faults.attack, 300),
+    "requests": (requests.attack, 4000),
+    "parsers": (parsers.attack, 20_000),
+}
+NEEDS = {"requests": "schemathesis", "parsers": "atheris"}
+
+
+def campaign(names: list[str], share: float, seed: int) -> list[Tally]:
+    """Every class with its share of the tries; those whose tool is not installed are left out."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["SEGUE_CACHE"] = f"{folder}/cache"
+        for name in names:
+            tool = NEEDS.get(name)
+            if tool is not None and importlib.util.find_spec(tool) is None:
+                print(f"{name:<14} left out: {tool} is not installed")
+                continue
+            attack, tries = ALL[name]
+            tally = Tally(name)
+            attack(tally, max(1, round(tries * share)), seed, Path(folder))
+            found.append(tally)
+            counts = f"{tally.tries:>6} tries, {tally.refused:>6} refused"
+            print(f"{name:<14} {counts}, {tally.failures or 'no failure'}", flush=True)
+            for example in tally.examples:
+                print(f"  {example}")
+    return found
+
+
+def _beside_stored(found: list[Tally], path: Path | None) -> list[dict[str, Any]]:
+    """What was found, and of classes that were not asked for what is stored."""
+    stored = json.loads(path.read_text())["classes"] if path is not None and path.is_file() else []
+    classes = {tally["name"]: tally for tally in stored} | {tally.name: asdict(tally) for tally in found}
+    return [classes[name] for name in ALL if name in classes]
+
+
+def main(
+    share: Annotated[float, typer.Option(help="Share of the tries of a whole campaign.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of all that is chosen.")] = 0,
+    only: Annotated[str, typer.Option(help="Names of classes, such as words,records.")] = "",
+    save: Annotated[Path | None, typer.Option(help="File for the JSON.")] = None,
+    page: Annotated[Path | None, typer.Option(help="File for the page.")] = None,
+) -> None:
+    found = campaign(only.split(",") if only else list(ALL), share, seed)
+    document = {
+        "format": FORMAT,
+        "seed": seed,
+        "versions": versions(torch.device("cpu")),
+        "classes": _beside_stored(found, save),
+    }
+    if save is not None:
+        write_json(save, document)
+    if page is not None:
+        write_text(page, reliability_page(document))
+    failures = sum(sum(tally.failures.values()) for tally in found)
+    print(f"{sum(tally.tries for tally in found):,} tries, {failures} failures")
+    raise typer.Exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,71 @@
+"""What counts as a try, and as a failure: everything but an answer or a sentence for the user."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
+
+from segue.core.errors import UserError
+
+HANG_SECONDS = 20.0
+LONGEST_SENTENCE = 4000
+SHOWN = 5
+
+
+@dataclass
+class Tally:
+    """Tries of one class of attack."""
+
+    name: str
+    tries: int = 0
+    refused: int = 0
+    """tries that ended with a sentence for the user"""
+    failures: dict[str, int] = field(default_factory=dict)
+    """number of each kind of failure: traceback, hang, long, lost, and what a class adds"""
+    examples: list[str] = field(default_factory=list)
+
+    def fail(self, kind: str, about: str) -> None:
+        self.failures[kind] = self.failures.get(kind, 0) + 1
+        if len(self.examples) < SHOWN:
+            self.examples.append(f"{kind}: {about[-1500:]}")
+
+    def attempt(self, work: Callable[[], Any], about: Callable[[], str]) -> None:
+        """One try."""
+        self.tries += 1
+        began = time.monotonic()
+        try:
+            work()
+        except UserError as error:
+            self.refused += 1
+            if len(str(error)) > LONGEST_SENTENCE:
+                self.fail("long", about())
+        except Exception:
+            self.fail("traceback", f"{about()[:600]}\n{traceback.format_exc()[-800:]}")
+        if time.monotonic() - began > HANG_SECONDS:
+            self.fail("hang", about())
+
+
+def try_all(
+    tally: Tally, strategy: SearchStrategy[Any], work: Callable[[Any], Any], tries: int, number: int
+) -> None:
+    """So many values of a strategy, chosen by a seed; failures are counted, not raised."""
+
+    @seed(number)
+    @settings(
+        max_examples=tries,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def one(value: Any) -> None:
+        tally.attempt(lambda: work(value), lambda: repr(value))
+
+    one()

@@ -1,0 +1,52 @@
+"""What lies in a model folder, under which names; whatever else lies there is neither read nor replaced."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from segue.core.errors import UserError
+from segue.deploy.card_pictures import PICTURES
+
+WEIGHTS, KEPT, CONFIG, PREPARATION, CARD = (
+    *("model.safetensors", "kept.safetensors", "config.json", "preprocessor_config.json", "README.md"),
+)
+FILES = (WEIGHTS, KEPT, CONFIG, PREPARATION, CARD)
+NATIVE = "native"
+"""folder in a model folder: the model as its own library writes it"""
+FOLDERS = {PICTURES: re.compile(r"\d\.jpg"), NATIVE: re.compile(r".+\.(json|safetensors|md)")}
+"""folders in a model folder, with the names of the files in them"""
+
+
+def is_model_folder(path: Path) -> bool:
+    return (path / CONFIG).is_file() and (path / WEIGHTS).is_file()
+
+
+def check_not_half(path: Path) -> None:
+    """Refuse a folder that holds pieces of a model alone, as a broken download or copy leaves them."""
+    missing = [name for name in (CONFIG, WEIGHTS) if not (path / name).is_file()]
+    if len(missing) == 1:
+        raise UserError(f"{path} is not a whole model folder: it has no file {missing[0]}. Copy it again.")
+
+
+def check_place(folder: Path) -> None:
+    """Refuse a place that holds anything but a model folder: nothing else is ever replaced."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file: name a folder for the model.")
+    for path in sorted(folder.iterdir()) if folder.exists() else ():
+        if path.name in FILES:
+            continue
+        foreign = _foreign(path) if path.name in FOLDERS and is_model_folder(folder) else path
+        if foreign is not None:
+            name = foreign.relative_to(folder)
+            raise UserError(f"{folder} holds other files ({name}): name a folder of its own for the model.")
+
+
+def _foreign(part: Path) -> Path | None:
+    """What no model has written in a folder of a model folder, or the folder itself if it is none."""
+    if part.is_symlink() or not part.is_dir():
+        return part
+    for path in sorted(part.iterdir()):
+        if path.is_symlink() or not path.is_file() or not FOLDERS[part.name].fullmatch(path.name):
+            return path
+    return None
