@@ -21,7 +21,7 @@ from segue.core.records import RunRecord, read_record, read_run
 from segue.core.scenario import Step
 from segue.data.batches import lost_worker_is_told
 from segue.engine.build import build_method
-from segue.engine.cautions import cautions
+from segue.engine.cautions import cautions, emulates_bf16
 from segue.engine.checkpoint import CheckpointStore, ResumePoint, load_strictly
 from segue.engine.data import Data, build_data
 from segue.engine.device import autocast, peak_memory, reset_peak_memory
@@ -93,7 +93,12 @@ def run(
             data, method = _build(config, site, point, start, learned)
             manifest = _same_manifest(data, group)
             if point.at_start:
-                for remark in cautions(config, len(data.train_set), data.train_set.published):
+                images, published, slow = (
+                    len(data.train_set),
+                    data.train_set.published,
+                    emulates_bf16(site.device),
+                )
+                for remark in cautions(config, images, published, slow):
                     display.say(remark)
             if start is not None:
                 point = _from_start(start, config, manifest, site, point)
