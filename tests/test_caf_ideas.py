@@ -19,7 +19,15 @@ TRIES = json.loads((ROOT / "results" / "voc256" / "caf-ideas" / "tries.json").re
 RUNS = {place.name: place for place in packed_places(ROOT / "results/voc256/caf-imagined/study.jsonl")}
 FRESH = (1, 2)
 """seeds on which nothing was chosen"""
-PAIRS = ("caf-imagined less mib", "caf-imagined less caf-alone", "caf less mib", "caf-imagined less caf")
+PAIRS = (
+    "caf-imagined less mib",
+    "caf-imagined less caf-alone",
+    "caf-imagined less caf",
+    "caf-imagined-similar less mib",
+    "caf-imagined-similar less mib-similar",
+    "caf-imagined-similar less caf-imagined",
+    "caf less mib",
+)
 
 
 def figures(confusion: list[list[int]]) -> list[float]:
@@ -72,5 +80,6 @@ def test_differences_are_those_of_the_images(pair: str) -> None:
     found = differences(counts_of(ours), counts_of(theirs), num_first=15)
     assert found is not None
     cells = (found[group] for group in GROUPS)
-    said = " | ".join(f"{x.difference:.1f} ({x.low:.1f} to {x.high:.1f})" for x in cells)
+    points = ([round(each, 1) + 0.0 for each in (x.difference, x.low, x.high)] for x in cells)  # no -0.0
+    said = " | ".join(f"{middle:.1f} ({low:.1f} to {high:.1f})" for middle, low, high in points)
     assert f"| {pair} | {said} |" in PAGE.read_text()
