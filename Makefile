@@ -135,6 +135,7 @@ bench: $(STAMP)
 	@$(BIN)/python -m benchmarks caf --save results/bench-caf.json
 	@$(BIN)/python -m benchmarks plan --save results/bench-plan.json
 	@$(BIN)/python -m benchmarks data --images 20210 --save results/bench-data.json
+	@$(BIN)/python -m benchmarks export --save results/bench-export.json
 	@$(BIN)/python -m benchmarks serve --seconds 300 --save results/bench-serve.json
 	@$(BIN)/python -m benchmarks page --save docs/performance.md
 

@@ -1,4 +1,4 @@
-"""The benchmark of exported models: every way to run one is timed and stored."""
+"""The benchmark of exported models: every way to run one is timed, and the page shows what was stored."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 
 from benchmarks import export as bench
+from benchmarks.page import SECTIONS
 from segue.deploy.export import formats
 
 for package in ("onnx", "onnxscript", "onnxruntime"):
@@ -32,6 +33,9 @@ def test_figures_are_shown_and_stored(tmp_path, monkeypatch):
         assert min(each.eager, each.compiled, each.onnx, each.int8) > 0
     record = json.loads(file.read_text())
     assert record["rows"][0]["what"] == "caf" and "caf" in text.getvalue()
+    lines = SECTIONS["export"](record)
+    assert any(line.startswith("| own U-Net |") for line in lines)
+    assert any(line.startswith("- caf: ") and "older exporter" in line for line in lines)
 
 
 def test_a_stopped_measurement_goes_on(tmp_path, monkeypatch):
