@@ -208,6 +208,7 @@ def _export(record: Record) -> list[str]:
         "normalisation, upsampling and mask. Models of methods are trained briefly on scenes 4-2. The two",
         "large networks and the tiny ones of other libraries have random weights: their agreement in 8 bit",
         "says nothing of a trained one, and the times of tiny ones are mostly those of calls.",
+        *([record["note"]] if "note" in record else []),
         "",
         *_table(head, rows),
         *(["", *remarks] if remarks else []),

@@ -34,6 +34,13 @@ def test_the_page_says_what_was_measured(path: Path) -> None:
     assert not [line for line in rows if line not in PAGE]
 
 
+def test_the_page_tells_what_more_images_bring() -> None:
+    run = json.loads((FOLDER / "ground.json").read_text(encoding="utf-8"))["all_images"]
+    old, new = (iou(np.array(run[key])) for key in ("old_test", "new_test"))
+    scores = " / ".join(f"{100 * score:.1f}" for score in new[21:])
+    assert f"old {100 * np.nanmean(old[1:21]):.1f}, new {scores}, mean {100 * new[21:].mean():.1f}" in PAGE
+
+
 def test_the_page_lists_every_try() -> None:
     tries = json.loads((FOLDER / "tries.json").read_text(encoding="utf-8"))
     for number, each in enumerate(tries, 1):
