@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pets import NAMES, QUIET, SIDE, TINY, draw, only, state, train
 
 import segue
 from segue.core.errors import UserError
+from segue.deploy.extend import recipe_of
 
 
 @pytest.mark.parametrize("method", ["caf", "mib", "ewc", "sdr"])
@@ -134,6 +136,15 @@ def test_from_training_to_a_verdict_at_the_command_line(command_line, everything
     assert all(one["low"] <= one["after"] - one["before"] <= one["high"] for one in verdict["old"])
     code, _, err = command_line("extend", tmp_path / "model", data, "--out", tmp_path / "model")
     assert code == 2 and "Traceback" not in err
+
+
+@pytest.mark.parametrize(("word", "epochs"), [("train.epochs=3", 3), ("train.epochs_next=4", 4)])
+def test_epochs_that_are_asked_for_are_those_of_the_step(model: Path, word: str, epochs: int):
+    loaded = segue.load(model)
+    train = {**loaded.history.recipe["train"], "epochs_next": 8}
+    history = replace(loaded.history, recipe={**loaded.history.recipe, "train": train})
+    recipe = recipe_of(replace(loaded, history=history), "birds", ["bird"], None, [word])
+    assert (recipe.train.epochs_next or recipe.train.epochs) == epochs
 
 
 def test_two_extensions_into_one_folder_are_refused(command_line, model: Path, tmp_path: Path):

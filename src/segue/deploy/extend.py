@@ -267,6 +267,9 @@ def recipe_of(
     history = model.history
     steps = history.steps if history is not None else _grown_steps(model)
     said = parse_overrides(overrides)
+    train = said.get("train")
+    if isinstance(train, dict) and "epochs" in train:
+        train.setdefault("epochs_next", None)  # the model's recipe may have a number for later steps
     preset = said.pop(KEY, None)
     stored: dict[str, Any] = dict(history.recipe) if history is not None else {}
     if preset is not None or history is None:

@@ -87,7 +87,8 @@ def _freezes_late(method: str) -> bool:
 def _epochs(model: Model, said: dict[str, Any]) -> int:
     """Epochs of the step, by what is said and by the model's recipe."""
     stored = _section(model.history.recipe, "train") if model.history is not None else {}
-    train = {**stored, **_section(said, "train")}
+    asked = _section(said, "train")
+    train = {**stored, **({"epochs_next": None} if "epochs" in asked else {}), **asked}
     epochs = train.get("epochs_next") or train.get("epochs") or TrainConfig().epochs
     return int(epochs) if str(epochs).isdecimal() else 0
 
