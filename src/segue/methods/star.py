@@ -11,7 +11,6 @@ follows the features as they drift (in the released code that last part is never
 
 `mixture` adds what CoGaMiD (NeurIPS 2025) describes, **re-derived**: three Gaussians per class are replayed,
 kept apart from and moved with the features, and their likelihoods are held to the teacher's beside h.
-
 Departures from the released code: docs/methods.md.
 """
 
@@ -64,8 +63,7 @@ class Config:
     margin_weight: NonNegative = 0.1
     """weight of the missing margin between the two likeliest classes, with adapt"""
     mixture: bool = added(False)
-    """parts of CoGaMiD: three Gaussians per class that follow the features, and likelihoods held to the
-    teacher's"""
+    """parts of CoGaMiD: three Gaussians per class that follow the features, likelihoods like the teacher's"""
 
 
 class STAR(Method):
