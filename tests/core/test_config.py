@@ -72,6 +72,7 @@ FULL = {
         "views": 3,
         "cache_frozen": True,
         "cache_gb": 0.5,
+        "cache_disk_gb": 0.5,
         "norm": "batch",
         "precision": "bf16",
         "channels_last": False,
@@ -84,7 +85,7 @@ FULL = {
         "patience": 1.0,
         "track": "tensorboard",
     },
-    "eval": {"samples": 0, "thin": 3, "every": 2, "background": "closed", "size": "own"},
+    "eval": {"samples": 0, "thin": 3, "between": 2, "every": 2, "background": "closed", "size": "own"},
 }
 
 
@@ -116,7 +117,10 @@ def test_no_given_value_is_dropped():
         ({"optim": {"lr_nxt": 1}}, "Unknown key 'optim.lr_nxt'. Did you mean 'lr_next'?"),
         ({"train": {"batchsize": 4}}, "Unknown key 'train.batchsize'. Did you mean 'batch_size'?"),
         ({"method": {"parms": {}}}, "Unknown key 'method.parms'. Did you mean 'params'?"),
-        ({"eval": {"zzz": 1}}, "Unknown key 'eval.zzz'. Valid: samples, thin, every, background, size."),
+        (
+            {"eval": {"zzz": 1}},
+            "Unknown key 'eval.zzz'. Valid: samples, thin, between, every, background, size.",
+        ),
         ({1: 2}, "Unknown key '1'."),
     ],
 )

@@ -40,6 +40,10 @@ def caches(monkeypatch: pytest.MonkeyPatch) -> list[FrozenCache]:
 
 def losses(config: RunConfig, folder: Path) -> list[float]:
     quiet_run(config, folder)
+    return losses_of(folder)
+
+
+def losses_of(folder: Path) -> list[float]:
     return [value for line in log_lines(folder) for value in line["losses"].values()]
 
 
@@ -169,3 +173,53 @@ def test_room_is_no_part_of_a_recipes_identity() -> None:
         for words in ((), ("train.cache_gb=2",), ("train.views=2",), ("train.cache_frozen=true",))
     ]
     assert hashes[0] == hashes[1] and len(set(hashes)) == 3
+
+
+DISK = (*CACHED, "train.cache_disk_gb=1")
+
+
+def stored(cache: Path) -> list[Path]:
+    return sorted((cache / "frozen").glob("*/*.maps"))
+
+
+def test_another_run_takes_the_outputs_from_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caches: list[FrozenCache]
+) -> None:
+    monkeypatch.setenv("SEGUE_CACHE", str(tmp_path / "cache"))
+    quiet_run(recipe("mib", *CACHED), tmp_path / "plain")
+    quiet_run(recipe("mib", *DISK), tmp_path / "first")
+    computed = sum(cache.computed for cache in caches[-3:])
+    quiet_run(recipe("caf", *DISK), tmp_path / "second")
+    assert computed == len(stored(tmp_path / "cache")) > 0
+    assert sum(cache.computed for cache in caches[-3:]) == 0, "the same images, views and stages"
+    assert losses_of(tmp_path / "first") == losses_of(tmp_path / "plain")
+    assert_equal_trees(weights(tmp_path / "first", 1), weights(tmp_path / "plain", 1))
+
+
+def test_stages_with_other_weights_have_other_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caches: list[FrozenCache]
+) -> None:
+    monkeypatch.setenv("SEGUE_CACHE", str(tmp_path / "cache"))
+    for seed in (0, 1):
+        quiet_run(recipe("mib", *DISK, f"train.seed={seed}"), tmp_path / str(seed))
+    assert all(cache.computed for cache in caches), "a seed draws the first weights, too"
+
+
+def test_outputs_with_a_flipped_bit_are_computed_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caches: list[FrozenCache]
+) -> None:
+    monkeypatch.setenv("SEGUE_CACHE", str(tmp_path / "cache"))
+    quiet_run(recipe("mib", *DISK), tmp_path / "first")
+    for place, byte in zip(stored(tmp_path / "cache")[:3], (0, 40, -1), strict=True):
+        content = bytearray(place.read_bytes())
+        content[byte] ^= 1
+        place.write_bytes(content)
+    quiet_run(recipe("mib", *DISK), tmp_path / "second")
+    assert sum(cache.computed for cache in caches[-3:]) == 3
+    assert_equal_runs(tmp_path / "second", tmp_path / "first")
+
+
+def test_the_disk_holds_no_more_than_its_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEGUE_CACHE", str(tmp_path / "cache"))
+    quiet_run(recipe("mib", *CACHED, "train.cache_disk_gb=0.0001"), tmp_path / "run")
+    assert 0 < sum(place.stat().st_size for place in stored(tmp_path / "cache")) <= 100_000

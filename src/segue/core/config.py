@@ -167,6 +167,8 @@ class TrainConfig:
     cache_gb: NonNegative = 1.0
     """gigabytes of memory for outputs of frozen stages of training images, and as many for those of test
     images; what does not fit is computed again"""
+    cache_disk_gb: NonNegative = 0.0
+    """gigabytes of disk, in Segue's cache folder, for outputs of frozen stages that other runs need, too"""
     norm: Literal["frozen", "batch"] = "frozen"
     """batch norm in incremental steps: running statistics, or those of the batch"""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -206,6 +208,8 @@ class EvalConfig:
     """number of test images whose predictions are kept as pictures"""
     thin: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """stride through the test images: 10 tests every tenth"""
+    between: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """further stride through the test images in every step but the last one"""
     every: Count | None = None
     """number of epochs between tests during a step, by every strategy of the method"""
     background: Literal["open", "closed"] = "open"
@@ -348,8 +352,10 @@ def decisive(config: RunConfig) -> dict[str, Any]:
     for key in ("views", "cache_frozen"):
         if not content["train"][key]:
             del content["train"][key]
-    for key in ("cache_gb", "patience"):  # of time alone
+    for key in ("cache_gb", "cache_disk_gb", "patience"):  # of time alone
         del content["train"][key]
+    if config.eval.between == 1:
+        del content["eval"]["between"]
     if not config.eval.closed:
         del content["eval"]["background"]
     if config.eval.size == "crop":

@@ -36,6 +36,7 @@ MAY_CHANGE = frozenset(
             "train.save_seconds",
             "train.checkpointing",
             "train.cache_gb",
+            "train.cache_disk_gb",
             "train.patience",
             "train.track",
         ),

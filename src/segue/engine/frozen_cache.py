@@ -7,7 +7,8 @@ and rounded alike: the numbers depend neither on the batch in which a view comes
 is, so that a resumed run goes on bit for bit. Each process keeps what it has seen itself.
 
 Test images have one view, and most come in the tests of several steps: their outputs are kept for the whole
-run, with as much room of their own.
+run, with as much room of their own. With `train.cache_disk_gb` other runs find all of them on disk
+(engine/frozen_store.py).
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from torch import Tensor
 from segue.core.config import RunConfig
 from segue.core.progress import Display
 from segue.data.batches import Batches
+from segue.data.index import cache_folder
 from segue.engine.data import EvalData
 from segue.engine.device import autocast
+from segue.engine.frozen_store import FrozenStore
 from segue.methods.base import Method
 from segue.models.network import Network
 
@@ -46,6 +49,8 @@ class FrozenCache:
         """`room` is in bytes. Without `views` no image comes twice, and nothing is kept or rounded."""
         self.model, self.room, self.views, self.every_stage = model, room, views, every_stage
         self.precision = precision
+        self.store: FrozenStore | None = None
+        """where other runs find them, too"""
         self.bytes = 0
         """bytes that are kept"""
         self.computed = 0
@@ -62,15 +67,29 @@ class FrozenCache:
     def _of(self, image_13HW: Tensor, view: tuple[int, int]) -> tuple[Tensor, ...]:
         if view in self._kept:
             return self._kept[view]
-        maps = tuple(_rounded(each, self.kept_as).cpu() for each in self._compute(image_13HW))
+        maps = self._stored(image_13HW)
         size = sum(each.nbytes for each in maps)
         if self.bytes + size <= self.room:
             self._kept[view] = maps
             self.bytes += size
         return maps
 
+    def _stored(self, image_13HW: Tensor) -> tuple[Tensor, ...]:
+        """Rounded maps from the disk, or computed, and then kept there."""
+        place = self.store.place(image_13HW) if self.store is not None else None
+        if self.store is not None and place is not None and (maps := self.store.read(place)) is not None:
+            return maps
+        maps = tuple(_rounded(each, self.kept_as).cpu() for each in self._compute(image_13HW))
+        if self.store is not None and place is not None:
+            self.store.write(place, maps)
+        return maps
+
     def _compute(self, images_B3HW: Tensor) -> tuple[Tensor, ...]:
         self.computed += len(images_B3HW)
+        return self.maps(images_B3HW)
+
+    def maps(self, images_B3HW: Tensor) -> tuple[Tensor, ...]:
+        """The outputs, computed."""
         with autocast(images_B3HW.device, self.precision):
             maps = self.model.frozen_maps(images_B3HW, self.every_stage)
         self._dtype = maps[-1].dtype
@@ -100,7 +119,11 @@ def with_test_maps(data: D, method: Method, display: Display) -> D:
 
 def _cache(method: Method, config: RunConfig, views: bool) -> FrozenCache:
     train = config.train
-    return FrozenCache(method.model, train.cache_gb * 1e9, views, method.reads_stages, train.precision)
+    cache = FrozenCache(method.model, train.cache_gb * 1e9, views, method.reads_stages, train.precision)
+    if views and train.cache_disk_gb:
+        room, folder = train.cache_disk_gb * 1e9, cache_folder() / "frozen"
+        cache.store = FrozenStore(folder, room, method.model.frozen_modules, cache.maps)
+    return cache
 
 
 def _wanted(method: Method, config: RunConfig, display: Display) -> bool:

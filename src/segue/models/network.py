@@ -140,6 +140,11 @@ class Network(nn.Module, ABC):
         raise NotImplementedError
 
     @property
+    def frozen_modules(self) -> list[nn.Module]:
+        """The modules whose outputs `frozen_maps` gives."""
+        return []
+
+    @property
     def begins_after_frozen(self) -> bool:
         """Whether it can do without its frozen stages where their outputs are known."""
         return False

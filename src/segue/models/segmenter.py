@@ -102,6 +102,10 @@ class Segmenter(Network):
         return self._frozen_part.maps(self.backbone, self._normalised(images_B3HW), every)
 
     @property
+    def frozen_modules(self) -> list[nn.Module]:
+        return self.backbone.first_stages(self._frozen_part.count)
+
+    @property
     def begins_after_frozen(self) -> bool:
         return self._frozen_part.fits(self.backbone)
 

@@ -93,6 +93,10 @@ class AdoptedNetwork(Network):
         return made(*self._encoder_answer(images_B3HW))
 
     @property
+    def frozen_modules(self) -> list[nn.Module]:
+        return [self.body.get_submodule(self.parts.encoder or "")]
+
+    @property
     def begins_after_frozen(self) -> bool:
         """Whether h is the same with a known answer of the encoder, for images of another size as well."""
         images, trained = self._picture(5), self.training
