@@ -26,6 +26,9 @@ from segue.engine.recipe import complete
 EARLY_FILES = re.compile(r"scenario\.json|launch\.txt|\.(scenario\.json|launch\.txt|recipe\.yaml)\..*\.part")
 """names of files that a run leaves if it is stopped before it has its recipe"""
 
+LONGEST_NAME = 200
+"""bytes of a folder's name; file systems take 255, and some words may come behind it"""
+
 MAY_CHANGE = frozenset(
     {
         *(
@@ -55,10 +58,15 @@ def default_folder(config: RunConfig) -> Path:
 
 
 def plain_name(words: Iterable[str]) -> str:
-    """Words as one file name."""
-    return "-".join(
+    """Words as one file name; of what no file system takes the beginning, and a digest of the whole."""
+    name = "-".join(
         "".join(c if c.isalnum() or c in "-_+" else "-" if c == " " else "+" for c in word) for word in words
     )
+    if len(os.fsencode(name)) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:12]
+    beginning = os.fsencode(name)[: LONGEST_NAME - len(digest) - 1].decode("utf-8", "ignore")
+    return f"{beginning}+{digest}"
 
 
 def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool) -> None:

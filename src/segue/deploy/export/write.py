@@ -16,6 +16,7 @@ from segue.deploy.export.metadata import About, metadata
 from segue.deploy.export.module import ClosedBackground, ImageToLogits, InputKind, example, stride_of
 from segue.deploy.export.outputs import Outputs
 from segue.deploy.export.samples import generated, read_samples
+from segue.deploy.export.seal import sealed
 from segue.deploy.export.smaller import Cost, Smaller, make_smaller
 from segue.deploy.export.verify import Difference, compare, refuse_changed, runner
 
@@ -112,5 +113,6 @@ def export_graph(model: Model, path: str | Path, wanted: Wanted) -> Report:
         refuse_changed(difference, str(path))
         if wanted.smaller is not None:
             content, cost = make_smaller(content, wanted.smaller, samples)
+        content = sealed(content) if ending == ONNX else content
         file.write(content)
     return Report(Path(path), len(content), difference, cost, remark, side)
