@@ -30,8 +30,8 @@ STOPPED = 130
 """exit code after Ctrl-C"""
 STOPPED_OUTSIDE = "Stopped. The same command starts again, or goes on if it can."
 NO_MEMORY = (
-    "Memory ran out. What was saved is there. Ask for less at a time: smaller images or crops, smaller batches,"
-    " or tiles."
+    "Memory ran out. What was saved is there. Ask for less at a time: smaller images or crops, smaller"
+    " batches, or tiles."
 )
 GRACE_SECONDS = 1.0
 """head start of the first process: torchrun ends the others after it, so that what all say is said once"""

@@ -273,8 +273,8 @@ def refusal(config: RunConfig, need: Need, free: int, device: str) -> str:
     fit = f"{' or '.join(remedies)} would fit" if remedies else "Take a smaller model.backbone"
     memory = "on the GPU" if device == "cuda" else "here"
     return (
-        f"Training would need {_about(need.memory)} of memory ({what}), but {size_text(free)} are free {memory}."
-        f" {fit}. The preset for small machines: preset=laptop."
+        f"Training would need {_about(need.memory)} of memory ({what}), but {size_text(free)} are free"
+        f" {memory}. {fit}. The preset for small machines: preset=laptop."
     )
 
 

@@ -16,7 +16,7 @@ KEY = "seal"
 DIGITS = 64
 OPEN = "segue-seal-" + DIGITS * "0"
 """value of the metadata before the file is whole"""
-SEAL = re.compile(rb"segue-seal-([0-9a-f]{64})")
+SEAL = re.compile(rb"segue-seal-(.{64})", re.DOTALL)
 
 
 def sealed(content: bytes) -> bytes:
