@@ -20,7 +20,7 @@ SEAL = re.compile(rb"segue-seal-(.{64})", re.DOTALL)
 
 
 def sealed(content: bytes) -> bytes:
-    """A file with its open seal closed."""
+    """A file with its seal closed, whatever stood there: what is made of a sealed file has the seal of it."""
     found = SEAL.search(content)
     if found is None:
         return content

@@ -108,11 +108,11 @@ def export_graph(model: Model, path: str | Path, wanted: Wanted) -> Report:
     with atomic_file(path) as file:
         words, side = metadata(about, stride_of(module.network), wanted.size), wanted.size
         content, remark = encode(module, example(wanted.input, side), ending, words, side is not None)
+        content = sealed(content) if ending == ONNX else content
         run = runner(content, ending, module.names)
         difference, cost = compare(network, run, wanted.input, side), None
         refuse_changed(difference, str(path))
         if wanted.smaller is not None:
             content, cost = make_smaller(content, wanted.smaller, samples)
-        content = sealed(content) if ending == ONNX else content
         file.write(content)
     return Report(Path(path), len(content), difference, cost, remark, side)
