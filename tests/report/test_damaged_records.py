@@ -15,7 +15,9 @@ import yaml
 from segue.core.errors import UserError
 from segue.core.records import read_record, read_run, read_trajectory
 from segue.report import write_report
-from segue.report.markdown import markdown_tables, plain_text
+from segue.report.comparison import Stat
+from segue.report.markdown import generated_page, markdown_tables, plain_text, sheet_markdown
+from segue.report.tables import Sheet
 
 WRONG: tuple[Any, ...] = (None, True, -1, 1.5, 2**62, "x", [], {}, [[1]], float("nan"), [None], {"a": None})
 COUNTS = (-1, 0.5, 1.0, True, 2**62, 10**400, "1", None, [1])
@@ -115,3 +117,11 @@ def test_pipes_in_place_of_records_are_refused(folder: Path) -> None:
 
 def test_names_are_text_in_markdown() -> None:
     assert plain_text("<img src=x onerror=a()>\n| b & c") == "&lt;img src=x onerror=a()&gt; / b &amp; c"
+    assert "](" not in plain_text("![](http://x/y.png)"), "a picture from elsewhere would tell who reads"
+
+
+def test_names_are_text_in_captions_and_titles_too() -> None:
+    name = "<img src=x onerror=a()> ![](http://x/y.png)"
+    sheet = Sheet(name, (("", "all"),), (1,), ((name, (Stat(1.0),)),), (f"Not finished: {name}.",))
+    for text in (sheet_markdown(sheet), generated_page(f"Tuning on {name}", "segue tune", [])):
+        assert "<" not in text and "](" not in text
