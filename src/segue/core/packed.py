@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary
 
 STUDY_FILE = "study.jsonl"
@@ -46,7 +46,7 @@ def read_study(path: Path) -> dict[str, dict[str, Any]]:
         state = path.stat()
         return _read(path, state.st_mtime_ns, state.st_size)
     except OSError as error:
-        raise UserError(f"Cannot read the study {path}: {error.strerror}.") from error
+        raise UserError(f"Cannot read the study {path}: {reason(error)}.") from error
 
 
 @functools.lru_cache(maxsize=16)

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from segue.core.config import RunConfig, decisive, read_back, to_yaml
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.launch import launcher, this_launch
 from segue.core.manifest import read_manifest
 from segue.core.ordinary import user_path
@@ -167,7 +167,7 @@ def _lock(folder: Path, fcntl: ModuleType) -> int | None:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise UserError(f"Cannot write {folder}: {error.strerror}.") from error
+        raise UserError(f"Cannot write {folder}: {reason(error)}.") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if folder.is_dir() and os.path.samestat(os.fstat(handle), folder.stat()):
