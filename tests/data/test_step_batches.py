@@ -362,7 +362,7 @@ def test_worker_that_is_killed_is_a_sentence() -> None:
 @with_workers
 def test_no_more_workers_than_batches() -> None:
     """And no word of torch on their number, which may be larger than that of the cores."""
-    with closing(iter(Batches(scenes(), FixedOrder(7, 2), CPU, workers=1000))) as batches:
+    with closing(iter(Batches(scenes(), FixedOrder(7, 2), CPU, workers=9))) as batches:
         next(batches)
         assert len(multiprocessing.active_children()) == 4
 
