@@ -1,8 +1,11 @@
 """Batches follow from (seed, step, iteration) alone, wherever they start and however many workers read."""
 
 import multiprocessing
+import os
 import random
+import signal
 from collections import Counter
+from contextlib import closing
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +13,15 @@ import pytest
 import torch
 
 from segue.core.errors import UserError
-from segue.data.batches import Batch, Batches, FixedOrder, MixedOrder, ShuffledOrder, StepData
+from segue.data.batches import (
+    Batch,
+    Batches,
+    FixedOrder,
+    MixedOrder,
+    ShuffledOrder,
+    StepData,
+    lost_worker_is_told,
+)
 from segue.data.datasets.base import Sample
 from segue.data.datasets.scenes import Config, Scenes
 from segue.data.transforms import test_transform as for_testing
@@ -21,10 +32,8 @@ IDENTITY = np.arange(256, dtype=np.uint8)
 
 
 def with_workers(test):
-    """Workers are forked beside threads and may outnumber the cores: neither matters here."""
-    for warning in ("This process .* is multi-threaded", "This DataLoader will create"):
-        test = pytest.mark.filterwarnings(f"ignore:{warning}")(test)
-    return test
+    """Workers are forked beside threads: that does not matter here."""
+    return pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")(test)
 
 
 def positions(batches: list[list[tuple[int, int]]]) -> list[int]:
@@ -338,6 +347,24 @@ def test_workers_end_when_a_picture_is_bad() -> None:
     with pytest.raises(UserError, match="spoilt") as held:
         list(Batches(data, FixedOrder(7, 2), CPU, workers=1))
     assert held.value is not None and not multiprocessing.active_children()
+
+
+@with_workers
+def test_worker_that_is_killed_is_a_sentence() -> None:
+    """As the system does when memory runs out."""
+    data = scenes()
+    data.dataset.read = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(UserError, match=r"train\.workers"), lost_worker_is_told():
+        list(Batches(data, FixedOrder(7, 2), CPU, workers=1))
+    assert not multiprocessing.active_children()
+
+
+@with_workers
+def test_no_more_workers_than_batches() -> None:
+    """And no word of torch on their number, which may be larger than that of the cores."""
+    with closing(iter(Batches(scenes(), FixedOrder(7, 2), CPU, workers=9))) as batches:
+        next(batches)
+        assert len(multiprocessing.active_children()) == 4
 
 
 def test_images_of_earlier_steps_are_marked_in_each_micro_batch() -> None:

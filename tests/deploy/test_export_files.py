@@ -113,6 +113,13 @@ def test_names_stand_where_readers_look_for_them(written):
     assert {"task", "license", "date", "colors", "author"} <= set(found)
 
 
+def test_one_flipped_bit_is_noticed(written):
+    content = written[0].read_bytes()
+    for place in (9, len(content) // 3, len(content) // 2, len(content) - 9):
+        with pytest.raises(segue.UserError, match="damaged"):
+            OnnxModel(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+
+
 def test_onnx_predicts_what_the_model_predicts(written, model):
     path, _ = written
     ours = load_onnx(path)

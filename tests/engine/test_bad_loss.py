@@ -115,11 +115,12 @@ def test_run_goes_on_from_the_last_good_checkpoint(method, tmp_path, command):
     assert_finite(folder)
 
 
-def test_device_without_memory_ends_with_a_sentence(method, tmp_path, command):
+@pytest.mark.parametrize(
+    "error", ["torch.cuda.OutOfMemoryError('full')", 'RuntimeError("can\'t allocate memory")', "MemoryError"]
+)
+def test_device_without_memory_ends_with_a_sentence(error, method, tmp_path, command):
     good = method.read_text()
-    method.write_text(
-        good.replace("drift = logits", "raise torch.cuda.OutOfMemoryError('full')\n        drift = logits")
-    )
+    method.write_text(good.replace("drift = logits", f"raise {error}\n        drift = logits"))
     outcome = command(*arguments(method, tmp_path / "run"))
     assert outcome.code == 2 and "Traceback" not in outcome.err
     assert "not enough memory for step 0" in outcome.err and "train.accumulate" in outcome.err

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tiny_runs import arguments, assert_equal_runs, checkpoints, quiet_run, recipe
+from tiny_runs import ITERATIONS, arguments, assert_equal_runs, checkpoints, log_lines, quiet_run, recipe
 
+from segue.data.batches import loader
 from segue.engine.interrupt import STOPPING
 
 PATIENCE = 300.0
@@ -131,3 +132,22 @@ def test_ctrl_c_in_a_terminal(tmp_path, finished):
     assert "-" in checkpoints(folder)[-1], "saved inside a step"
     quiet_run(recipe("caf"), folder, resume=True)
     assert_equal_runs(folder, finished("caf"))
+
+
+def test_run_whose_reader_of_images_was_killed_goes_on(tmp_path, command, monkeypatch):
+    """The system kills what takes most memory: often a process that reads images, not the one that trains."""
+    folder, main, read = tmp_path / "run", os.getpid(), loader._ErrorsAsValues.__getitem__
+
+    def killed(self, item):
+        if os.getpid() != main and checkpoints(folder):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return read(self, item)
+
+    words = arguments("mib", folder, "train.workers=1")
+    with monkeypatch.context() as patch:
+        patch.setattr(loader._ErrorsAsValues, "__getitem__", killed)
+        outcome = command(*words)
+    assert outcome.code == 2 and "train.workers" in outcome.err and "Traceback" not in outcome.err
+    assert checkpoints(folder)
+    assert command(*words, "--resume").code == 0
+    assert [line["iteration"] for line in log_lines(folder)][-1] == ITERATIONS[-1]

@@ -184,6 +184,34 @@ def test_processes_that_are_started_again_end_the_same_run(several, tmp_path):
     assert_equal_runs(folder, tmp_path / "straight")
 
 
+@pytest.mark.parametrize("hangs", [0, 1])
+def test_process_that_hangs_is_noticed_after_the_patience_of_the_recipe(hangs, several, tmp_path):
+    """It is there, and does nothing: as one whose GPU or file system does not answer."""
+    folder, words = tmp_path / "run", ("train.workers=0", "train.epochs=500", "train.patience=0.1")
+    numbers = several.start(*arguments("mib", folder, *words))
+    wait_for(folder, "step0-00000003")
+    os.kill(numbers[hangs], signal.SIGSTOP)
+    began, waits = time.monotonic(), numbers[1 - hangs]
+    try:
+        while not ended(waits):
+            assert time.monotonic() - began < 60, "six seconds of patience"
+            time.sleep(0.05)
+    finally:
+        os.kill(numbers[hangs], signal.SIGCONT)
+    codes = several.wait()
+    assert codes[1 - hangs] == 1, several.said(1 - hangs)
+    assert "train.patience" in several.said(1 - hangs) and "Traceback" not in several.said(1 - hangs)
+    assert checkpoints(folder), "it can be resumed"
+
+
+def ended(process: int) -> bool:
+    """Whether a process of the server's is over, though nobody has asked for its exit code yet."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
 @SLOW
 @pytest.mark.precision("float32")
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes by /proc")

@@ -23,6 +23,7 @@ from segue.engine.checkpoint import (
     save_tree,
     tensor_digest,
 )
+from segue.engine.restore import restore_step
 
 WRONG: tuple[Any, ...] = (None, -1, 1.5, "x", [], {}, [{}], torch.zeros(2), {"a": torch.zeros(1)})
 
@@ -113,6 +114,15 @@ def test_pipes_in_place_of_checkpoints_are_refused(folder: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(UserError, match="ordinary"):
         quiet_run(recipe("mib"), folder, resume=True)
+
+
+@pytest.mark.parametrize("instead", ["folder", "pipe"])
+def test_finished_step_that_is_no_file_is_named_by_who_needs_it(folder: Path, instead: str) -> None:
+    path = CheckpointStore(folder).path(0)
+    path.unlink()
+    path.mkdir() if instead == "folder" else os.mkfifo(path)
+    with pytest.raises(UserError, match=r"step0\.safetensors cannot be read: [A-Za-z ]+\.$"):
+        restore_step(folder, 0)
 
 
 def test_note_of_torchrun_that_is_no_text_is_another_launch(folder: Path, monkeypatch) -> None:

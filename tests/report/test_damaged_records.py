@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -9,13 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
+from segue.core import image_counts
 from segue.core.errors import UserError
+from segue.core.image_counts import read_counts
+from segue.core.packed import read_study
 from segue.core.records import read_record, read_run, read_trajectory
 from segue.report import write_report
-from segue.report.markdown import markdown_tables, plain_text
+from segue.report.comparison import Stat
+from segue.report.markdown import generated_page, markdown_tables, plain_text, sheet_markdown
+from segue.report.paper_figures import read_samples
+from segue.report.tables import Sheet
 
 WRONG: tuple[Any, ...] = (None, True, -1, 1.5, 2**62, "x", [], {}, [[1]], float("nan"), [None], {"a": None})
 COUNTS = (-1, 0.5, 1.0, True, 2**62, 10**400, "1", None, [1])
@@ -115,3 +123,86 @@ def test_pipes_in_place_of_records_are_refused(folder: Path) -> None:
 
 def test_names_are_text_in_markdown() -> None:
     assert plain_text("<img src=x onerror=a()>\n| b & c") == "&lt;img src=x onerror=a()&gt; / b &amp; c"
+    assert "](" not in plain_text("![](http://x/y.png)"), "a picture from elsewhere would tell who reads"
+
+
+def test_names_are_text_in_captions_and_titles_too() -> None:
+    name = "<img src=x onerror=a()> ![](http://x/y.png)"
+    sheet = Sheet(name, (("", "all"),), (1,), ((name, (Stat(1.0),)),), (f"Not finished: {name}.",))
+    for text in (sheet_markdown(sheet), generated_page(f"Tuning on {name}", "segue tune", [])):
+        assert "<" not in text and "](" not in text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"\xff\xfe\x00", b"[" * 100_000, b"[]", b"null", b'{"format": "segue-study-1", "run": "a"}'],
+    ids=repr,
+)
+def test_lines_of_a_study_that_are_no_runs_are_named(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "study.jsonl").write_bytes(line)
+    with pytest.raises(UserError, match=r"study\.jsonl, line 1"):
+        read_study(tmp_path / "study.jsonl")
+
+
+def test_counts_of_a_packed_run_are_a_section(tmp_path: Path) -> None:
+    line = {"format": "segue-study-1", "run": "a", "recipe": {}, "steps": [], "counts": []}
+    (tmp_path / "study.jsonl").write_text(json.dumps(line))
+    with pytest.raises(UserError, match="counts"):
+        read_study(tmp_path / "study.jsonl")
+
+
+def counts_of(values: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, counts=values, images=np.array("x"))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no archive",
+        counts_of(np.full((1, 3, 2), 0.5)),
+        counts_of(np.full((1, 3, 2), True)),
+        counts_of(np.full((1, 3, 2), -1)),
+        counts_of(np.zeros((3, 2), dtype=np.int32)),
+        counts_of(np.full((1, 3, 2), 7))[:-40],
+        counts_of(np.full((1, 3, 2), 7)).replace(b"counts.npy", b"kounts.npy"),
+    ],
+    ids=["empty", "text", "fractions", "flags", "negative", "flat", "cut", "renamed"],
+)
+def test_what_is_no_count_of_single_images_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "counts").mkdir()
+    (tmp_path / "counts" / "0.npz").write_bytes(content)
+    with pytest.raises(UserError, match=r"0\.npz"):
+        read_counts(tmp_path, 0)
+
+
+def test_every_flipped_byte_of_counts_is_refused_or_without_effect(tmp_path: Path) -> None:
+    values = np.arange(60).reshape(2, 3, 10)
+    content, path = counts_of(values), tmp_path / "counts" / "0.npz"
+    path.parent.mkdir()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
+        try:
+            found = read_counts(tmp_path, 0)
+        except UserError:
+            continue
+        assert found is not None and np.array_equal(found.counts, values)
+
+
+def test_counts_that_stand_for_more_than_memory_are_not_unpacked(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(image_counts, "MOST_BYTES", 1000)
+    (tmp_path / "counts").mkdir()
+    (tmp_path / "counts" / "0.npz").write_bytes(counts_of(np.zeros((100, 3, 4), dtype=np.int32)))
+    with pytest.raises(UserError, match="KiB"):
+        read_counts(tmp_path, 0)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "null", '{"samples": 5}', '{"samples": [1]}'], ids=len)
+def test_index_of_pictures_may_hold_anything(folder: Path, tmp_path: Path, text: str) -> None:
+    (folder / "samples" / "index.json").write_text(text)
+    with pytest.raises(UserError, match=r"index\.json"):
+        write_report([read_run(folder)], tmp_path / "page.html")
+    with pytest.raises(UserError, match=r"index\.json"):
+        read_samples(read_run(folder))

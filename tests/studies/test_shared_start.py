@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from segue.core.config import RunConfig
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.records import read_run
+from segue.engine import train
 from segue.engine.checkpoint import CheckpointStore, load_tree
 from segue.engine.recipe import resolve
 from segue.engine.run import run
@@ -203,3 +205,41 @@ def test_who_must_wait(tmp_path: Path) -> None:
     CheckpointStore(donor).save_finished(0, {"method": {}})
     assert not Waiting([job], [donor])._must_wait(job), "it has it already"
     assert job.sound_start is None, "but no recipe: it is not to be trusted"
+
+
+def test_donor_that_died_in_its_first_step_leaves_no_lines_of_it(
+    segue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other run trains a step 0 of its own; the donor takes it over when the command is repeated."""
+    words = ("compare", "--on", "scenes", "--split", "2-1", "--methods", "mib,finetune", *SHORT)
+    words = (
+        *words,
+        "train.epochs=4",
+        "train.log_every=1",
+        "train.save_seconds=99",
+        "--out",
+        tmp_path / "out",
+    )
+    donor, other = (tmp_path / "out" / "scenes-2-1-overlapped" / f"{name}-s0" for name in ("finetune", "mib"))
+    done, update = [], train.update
+
+    def dies(session, *rest):
+        done.append(session)
+        if len(done) == 4:
+            raise UserError("killed")
+        return update(session, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "update", dies)
+        code, _, err = segue(*words)
+    assert code == 2 and "killed" in err
+    assert len(steps_logged(donor)) == 3 and set(steps_logged(other)) == {0, 1}
+    code, _, err = segue(*words)
+    assert code == 0, err
+    assert steps_logged(donor) == [step for step in steps_logged(other) if step == 1], "step 0 was taken over"
+    assert read_run(donor).finished
+
+
+def steps_logged(folder: Path) -> list[int]:
+    """The step of every line of a run's log."""
+    return [json.loads(line)["step"] for line in (folder / "log.jsonl").read_text().splitlines()]

@@ -23,12 +23,16 @@ from rich.console import Console
 import segue
 from segue.cli._stories import COMMANDS, print_stories
 from segue.core import plugins
-from segue.core.errors import UserError, shown
+from segue.core.errors import UserError, memory_ran_out, os_sentence, shown
 from segue.core.launch import end_with_torchrun, this_launch
 
 STOPPED = 130
 """exit code after Ctrl-C"""
 STOPPED_OUTSIDE = "Stopped. The same command starts again, or goes on if it can."
+NO_MEMORY = (
+    "Memory ran out. What was saved is there. Ask for less at a time: smaller images or crops, smaller"
+    " batches, or tiles."
+)
 GRACE_SECONDS = 1.0
 """head start of the first process: torchrun ends the others after it, so that what all say is said once"""
 
@@ -143,8 +147,10 @@ def main() -> None:
         sys.exit(STOPPED)
     except BrokenPipeError:
         sys.exit(1)
-    except (UserError, OSError) as error:
+    except UserError as error:
         _fail(error, 2)
+    except OSError as error:
+        _fail(UserError(os_sentence(error)), 2)
     except Exception as error:
         from segue.engine.interrupt import Interrupted
         from segue.engine.processes import LostProcess
@@ -153,6 +159,8 @@ def main() -> None:
             _fail(error, 1)
         if (own := plugins.own_error(error)) is not None:  # a method file of one's own, not Segue, is wrong
             _fail(own, 2)
+        if memory_ran_out(error):
+            _fail(UserError(NO_MEMORY), 2)
         if not isinstance(error, Interrupted):
             raise
         _stopped("Stopped; all is saved. Go on with the same command (for train, add --resume).")

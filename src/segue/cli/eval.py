@@ -43,8 +43,10 @@ def command(
     from segue.core.progress import Display
     from segue.engine.recipe import stored_recipe
     from segue.engine.restore import evaluate_run
+    from segue.plan.preflight import check_test
 
     chosen = list(dict.fromkeys(word.strip() for word in strategies.split(","))) if strategies else None
+    check_test(stored_recipe(folder, words or []), device)
     confusions, names, num_first = evaluate_run(
         folder, step, words or [], device, Display(quiet=quiet), chosen
     )

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from segue.core.config import Count, NonNegative, Positive, validate
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.records import write_json
 
 COSTS_FORMAT = "segue-costs-1"
@@ -52,7 +52,7 @@ def read_costs(path: str | Path = COSTS_FILE) -> Costs:
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"Cannot read the costs of the methods, {path}: {error.strerror}.") from error
+        raise UserError(f"Cannot read the costs of the methods, {path}: {reason(error)}.") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(document, Mapping) or document.get("format") != COSTS_FORMAT:

@@ -56,3 +56,27 @@ def brief(value: Any) -> str:
         return cut(repr(value))
     except ValueError:  # Python writes no numbers of more than 4,300 digits
         return "a number with thousands of digits"
+
+
+def reason(error: Exception) -> str:
+    """Why something failed, without the number that the system has for it and the path that stands beside."""
+    told = error.strerror if isinstance(error, OSError) else None
+    return (told or str(error) or type(error).__name__).rstrip(".")
+
+
+def os_sentence(error: OSError) -> str:
+    """A system error that nobody expected, as a sentence: the file first."""
+    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return f"{cut(' -> '.join(names))}: {reason(error)}." if names else f"{reason(error)}."
+
+
+NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+"""what torch says where memory runs out: on a CPU it has no error of its own for that"""
+
+
+def memory_ran_out(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, also in a process that was to read images."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the second is torch's
+        return True
+    told = str(error).lower()
+    return isinstance(error, RuntimeError) and any(words in told for words in NO_MEMORY)

@@ -16,10 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from segue.core.errors import UserError
+from segue.core.amounts import size_text
+from segue.core.errors import UserError, reason
+from segue.core.ordinary import read_ordinary
 from segue.core.packed import packed_counts
 from segue.core.records import atomic_file
 
+MOST_BYTES = 2**30
+"""bytes of the unpacked counts: 100,000 images with 800 classes have fewer"""
 PARTS = ("hits", "truth", "predicted")
 
 
@@ -52,16 +56,25 @@ def counts_file(folder: Path, step: int) -> Path:
 def read_counts(folder: Path, step: int) -> ImageCounts | None:
     """None if the run has kept none: it is older than these files."""
     path = counts_file(folder, step)
-    content = path.read_bytes() if path.is_file() else packed_counts(folder, step)
+    try:
+        content = read_ordinary(path) if path.is_file() else packed_counts(folder, step)
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {reason(error)}.") from error
     return None if content is None else _from_bytes(content, path)
 
 
 def _from_bytes(content: bytes, path: Path) -> ImageCounts:
     try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > MOST_BYTES:  # some kilobytes can be made to stand for any number of zeros
+            raise ValueError(f"it stands for {size_text(size)}")
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            if file["counts"].dtype.kind not in "iu":
+                raise ValueError(f"counts are whole numbers, not {file['counts'].dtype}")
             found = ImageCounts(file["counts"].astype(np.int64), str(file["images"]))
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} does not hold counts of single test images: {error}.") from error
+    except Exception as error:  # numpy and zipfile have many kinds of error for a file that is damaged
+        raise UserError(f"{path} does not hold counts of single test images: {reason(error)}.") from error
     if found.counts.ndim != 3 or found.counts.shape[1] != len(PARTS) or found.counts.min(initial=0) < 0:
         raise UserError(f"{path} does not hold counts by image, part and channel: {found.counts.shape}.")
     return found

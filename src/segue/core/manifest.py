@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.core.classes import ClassTable
-from segue.core.errors import UserError, suggest
+from segue.core.errors import UserError, reason, suggest
 from segue.core.ordinary import read_ordinary
 from segue.core.records import write_json
 from segue.core.scenario import Scenario
@@ -64,7 +64,7 @@ def read_manifest(path: str | Path) -> dict[str, Any]:
         document = json.loads(read_ordinary(path).decode())
         json.dumps(document, ensure_ascii=False).encode()  # JSON may escape what is no text
     except OSError as error:
-        raise UserError(f"Cannot read the manifest {path}: {error.strerror}.") from error
+        raise UserError(f"Cannot read the manifest {path}: {reason(error)}.") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: {error}.") from error
     if not isinstance(document, dict):

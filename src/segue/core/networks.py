@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from segue.core.errors import UserError, suggest
+from segue.core.errors import UserError, reason, suggest
 from segue.core.ordinary import read_ordinary, user_path
 
 CHANNELS = 7
@@ -170,5 +170,5 @@ def _json(path: Path) -> dict[str, Any] | None:
     try:
         document = json.loads(read_ordinary(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read as JSON: {error}.") from error
+        raise UserError(f"{path} cannot be read as JSON: {reason(error)}.") from error
     return document if isinstance(document, dict) else None

@@ -14,10 +14,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
+from segue.core.ordinary import read_ordinary
 
 STUDY_FILE = "study.jsonl"
 STUDY_FORMAT = "segue-study-1"
+KINDS = {"recipe": dict, "steps": list, "counts": dict}
 DEPTH = 3
 """folders above a run in which its study may lie"""
 
@@ -44,13 +46,13 @@ def read_study(path: Path) -> dict[str, dict[str, Any]]:
         state = path.stat()
         return _read(path, state.st_mtime_ns, state.st_size)
     except OSError as error:
-        raise UserError(f"Cannot read the study {path}: {error.strerror}.") from error
+        raise UserError(f"Cannot read the study {path}: {reason(error)}.") from error
 
 
 @functools.lru_cache(maxsize=16)
 def _read(path: Path, changed: int, size: int) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_ordinary(path).splitlines(), 1):
         try:
             document = json.loads(line)
             if document.get("format") != STUDY_FORMAT:
@@ -58,8 +60,9 @@ def _read(path: Path, changed: int, size: int) -> dict[str, dict[str, Any]]:
             name = str(document["run"])
             if name in found or Path(name).is_absolute() or ".." in Path(name).parts:
                 raise ValueError(f"the run '{name}' stands twice, or not below the study")
-            if not isinstance(document["recipe"], dict) or not isinstance(document["steps"], list):
-                raise ValueError("a recipe is a section, steps are a list")
+            asked = {"counts": {}, **document}
+            if wrong := [key for key, kind in KINDS.items() if not isinstance(asked.get(key), kind)]:
+                raise ValueError(f"'{wrong[0]}' is missing, or is no {KINDS[wrong[0]].__name__}")
             found[name] = document
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(f"{path}, line {number} is no run of a study: {error}.") from error

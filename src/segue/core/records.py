@@ -208,8 +208,11 @@ class RunRecord:
 
 
 def is_run(path: str | Path) -> bool:
-    """Whether a path is a run folder: one with a recipe."""
-    return (Path(path) / "recipe.yaml").is_file()
+    """Whether a path is a run folder: one with a recipe. A word too long for a path is none."""
+    try:
+        return (Path(path) / "recipe.yaml").is_file()
+    except OSError:
+        return False
 
 
 def read_run(folder: str | Path) -> RunRecord:

@@ -13,7 +13,7 @@ import unicodedata
 from pathlib import Path
 
 from segue.core.classes import IGNORE, ClassTable
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary
 
 BACKGROUND_NAMES = frozenset({"background", "_background_", "__background__"})
@@ -83,7 +83,7 @@ def _lines(path: Path) -> list[str]:
             " tool has exported is converted first: segue data convert.)"
         ) from error
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+        raise UserError(f"{path} cannot be read: {reason(error)}.") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not a text file in UTF-8.") from error
     if bad := next((c for c in text if unicodedata.category(c) == "Cc" and c not in "\r\n\t"), None):

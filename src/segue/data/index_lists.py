@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import user_path
 from segue.core.scenario import Scenario
 
@@ -110,7 +110,7 @@ def _read_array(path: Path) -> np.ndarray:
             raise UserError(f"{path} is larger than {MOST_BYTES >> 20} MB: that is no list of indices.")
         file = io.BytesIO(path.read_bytes())
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+        raise UserError(f"{path} cannot be read: {reason(error)}.") from error
     try:
         version = npy.read_magic(file)
         read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0

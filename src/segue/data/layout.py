@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary
 
 IMAGE_FOLDERS = ("images", "JPEGImages")
@@ -115,7 +115,7 @@ def read_lines(path: Path) -> list[str]:
     try:
         lines = read_ordinary(path).decode("utf-8-sig").splitlines()
     except OSError as error:
-        raise UserError(f"The image list {path} cannot be read: {error.strerror}.") from error
+        raise UserError(f"The image list {path} cannot be read: {reason(error)}.") from error
     except UnicodeDecodeError as error:
         raise UserError(f"The image list {path} is not a text file in UTF-8.") from error
     return [line.strip() for line in lines if line.strip()]
@@ -142,7 +142,7 @@ def leads_out(key: str) -> bool:
 
 
 def _refuse(error: OSError) -> None:
-    raise UserError(f"The folder {error.filename} cannot be read: {error.strerror}.") from error
+    raise UserError(f"The folder {error.filename} cannot be read: {reason(error)}.") from error
 
 
 def _only(root: Path, names: Iterable[str], what: str) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary, user_path
 from segue.core.records import write_json
 
@@ -47,7 +47,7 @@ def _read_document(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(read_ordinary(path))
     except OSError as error:
-        raise UserError(f"The list of files to leave out {path} cannot be read: {error.strerror}.") from error
+        raise UserError(f"The list of files to leave out {path} cannot be read: {reason(error)}.") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is no list of files to leave out: it is not JSON ({error}).") from error
     if not isinstance(document, dict) or document.get("format") != SKIP_FORMAT:

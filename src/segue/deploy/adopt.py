@@ -19,6 +19,7 @@ from segue.deploy.prepare import Preparation
 from segue.models.adopted.find import find_parts
 from segue.models.adopted.network import AdoptedNetwork
 from segue.models.adopted.parts import Adoption, Normalisation, Parts
+from segue.models.weights_file import first_nan
 
 BACKGROUNDS = frozenset({"background", "__background__", "bg", "unlabeled", "unlabelled"})
 """names by which a background is known"""
@@ -67,6 +68,8 @@ def adopt(
         ('background', 'cat', 'dog')
     """
     own = without_auxiliary(copy.deepcopy(module)).eval()
+    if (broken := first_nan(own.state_dict())) is not None:
+        raise UserError(f"The network cannot be adopted: '{broken}' holds NaN. Are its weights damaged?")
     parts = find_parts(own, classifier, features, encoder)
     channels = int(own.get_submodule(parts.classifiers[0]).out_channels)  # type: ignore[arg-type]
     names, order, closed = channel_order(classes, channels, background)

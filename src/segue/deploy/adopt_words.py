@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from segue.core.config import validate
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary, user_path
 from segue.core.overrides import parse_overrides
 from segue.deploy.model import Model
@@ -77,7 +77,9 @@ def _names(text: str) -> list[str]:
     try:
         lines = read_ordinary(path).decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read as a list of names, one per line: {error}.") from error
+        raise UserError(
+            f"{path} cannot be read as a list of names, one per line: {reason(error)}."
+        ) from error
     return [line.strip() for line in lines if line.strip()]
 
 

@@ -23,13 +23,14 @@ from torch import Tensor, nn
 
 from segue.core.classes import Colour
 from segue.core.config import validate
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import check_ordinary
 from segue.core.records import atomic_file
 from segue.deploy.prepare import Preparation
 from segue.engine.checkpoint import tensor_digest
 from segue.models.build import network_from_spec
 from segue.models.network import Network
+from segue.models.weights_file import first_nan
 
 FORMAT = "segue-model-2"
 WRONG_HEADER = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError)
@@ -99,8 +100,8 @@ def described_network(
     check_names(header.classes)
     network = network_from_spec(header.network, len(header.classes), module)
     network.load_state_dict(tensors, strict=True)
-    if broken := [name for name, values in tensors.items() if values.isnan().any()]:
-        raise ValueError(f"{broken[0]} holds NaN")
+    if (broken := first_nan(tensors)) is not None:
+        raise ValueError(f"{broken} holds NaN")
     return network.eval()
 
 
@@ -125,4 +126,4 @@ def _read(path: str | Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         with safe_open(path, framework="pt") as file:
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise UserError(f"{path} is not a readable model file: {error}.") from error
+        raise UserError(f"{path} is not a readable model file: {reason(error)}.") from error

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, os_sentence
 from segue.core.ordinary import user_path
 from segue.core.progress import Display
 from segue.data.annotations import read_source
@@ -115,4 +115,4 @@ def remove_converted(place: Path) -> None:
             path.rmdir()
         place.rmdir()
     except OSError as error:
-        raise UserError(f"Cannot remove {place}: {error.strerror} ({error.filename}).") from error
+        raise UserError(f"Cannot remove {place}: {os_sentence(error)}") from error

@@ -18,6 +18,7 @@ from segue.core.ordinary import read_ordinary, user_path
 from segue.deploy.export.extra import onnx_package, reason_of
 from segue.deploy.export.metadata import read_about
 from segue.deploy.export.outputs import IMAGE, LOGITS, MAP
+from segue.deploy.export.seal import check_seal
 from segue.deploy.prediction import Prediction
 from segue.deploy.predictor import Answer, answer_from, resized_rows, softmax
 from segue.deploy.prepare import ImageLike, Preparation
@@ -105,6 +106,7 @@ def open_session(content: bytes, device: str = "auto", name: str = "The file", t
         raise UserError("This onnxruntime has no CUDA: pip install onnxruntime-gpu, or use the device cpu.")
     wanted = ["CPUExecutionProvider"] if device == "cpu" else [cuda, "CPUExecutionProvider"]
     providers = [each for each in wanted if each in runtime.get_available_providers()]
+    check_seal(content, name)
     try:
         return runtime.InferenceSession(content, options, providers=providers)
     except Exception as error:  # onnxruntime has a class of its own for each kind of damage

@@ -18,7 +18,7 @@ from segue.core.manifest import from_manifest, read_manifest
 from segue.core.progress import Display
 from segue.core.scenario import Scenario, make_scenario
 from segue.data.datasets.base import DataSplit, SegDataset
-from segue.data.index import class_index
+from segue.data.index import cache_folder, class_index
 from segue.engine.seeds import derive_seed, seed_all
 from segue.methods.base import Method
 from segue.models.adopted.grow import AdoptedClassifier
@@ -187,6 +187,7 @@ def index_classes(
     dataset: SegDataset, split: str, display: Display, unneeded: Container[str] = frozenset()
 ) -> np.ndarray:
     """The class index of a data set, with a bar while it is read; `unneeded` images may be gone."""
+    cache_folder()  # a user without one is no fault of the data
     try:
         with display.bar(f"reading {split} masks", len(dataset)) as bar:
             return class_index(dataset, lambda done, _: bar.update(done), unneeded)

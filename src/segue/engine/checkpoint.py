@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from segue.core.errors import UserError, brief
+from segue.core.errors import UserError, brief, reason
 from segue.core.ordinary import check_ordinary
 from segue.core.records import atomic_file
 from segue.engine.contents import check_contents
@@ -51,7 +51,7 @@ def load_tree(path: Path) -> dict[str, Any]:
     except (SafetensorError, FileNotFoundError, ValueError, RuntimeError) as error:
         raise DamagedCheckpoint(f"{path} is damaged or truncated: {error}.") from error
     except OSError as error:  # such as a missing permission: the file itself may be good
-        raise UserError(f"{path} cannot be read: {error}.") from error
+        raise UserError(f"{path} cannot be read: {reason(error)}.") from error
     found, skeleton = metadata.get("format", ""), metadata.get("tree", "")
     if metadata.get("digest") != _digest(found, skeleton, tensors):
         raise DamagedCheckpoint(f"{path} is damaged: its content does not match its digest.")

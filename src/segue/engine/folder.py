@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from segue.core.config import RunConfig, decisive, read_back, to_yaml
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.launch import launcher, this_launch
 from segue.core.manifest import read_manifest
 from segue.core.ordinary import user_path
@@ -25,6 +25,9 @@ from segue.engine.recipe import complete
 
 EARLY_FILES = re.compile(r"scenario\.json|launch\.txt|\.(scenario\.json|launch\.txt|recipe\.yaml)\..*\.part")
 """names of files that a run leaves if it is stopped before it has its recipe"""
+
+LONGEST_NAME = 200
+"""bytes of a folder's name; file systems take 255, and some words may come behind it"""
 
 MAY_CHANGE = frozenset(
     {
@@ -56,10 +59,15 @@ def default_folder(config: RunConfig) -> Path:
 
 
 def plain_name(words: Iterable[str]) -> str:
-    """Words as one file name."""
-    return "-".join(
+    """Words as one file name; of what no file system takes the beginning, and a digest of the whole."""
+    name = "-".join(
         "".join(c if c.isalnum() or c in "-_+" else "-" if c == " " else "+" for c in word) for word in words
     )
+    if len(os.fsencode(name)) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:12]
+    beginning = os.fsencode(name)[: LONGEST_NAME - len(digest) - 1].decode("utf-8", "ignore")
+    return f"{beginning}+{digest}"
 
 
 def check_folder(folder: Path, config: RunConfig, resume: bool, overwrite: bool) -> None:
@@ -160,7 +168,7 @@ def _lock(folder: Path, fcntl: ModuleType) -> int | None:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise UserError(f"Cannot write {folder}: {error.strerror}.") from error
+        raise UserError(f"Cannot write {folder}: {reason(error)}.") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if folder.is_dir() and os.path.samestat(os.fstat(handle), folder.stat()):

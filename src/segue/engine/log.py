@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.records import append_file
 from segue.engine.track import Tracker
 
@@ -74,7 +74,7 @@ class LineFile:
             self._file = append_file(path, path.parent)
             self._file.truncate(min(keep_bytes, self._file.tell()))  # never longer: that would append zeros
         except OSError as error:
-            raise UserError(f"Cannot write {path}: {error.strerror}.") from error
+            raise UserError(f"Cannot write {path}: {reason(error)}.") from error
 
     @property
     def size(self) -> int:
@@ -82,7 +82,7 @@ class LineFile:
             return self.path.stat().st_size
         except OSError as error:
             raise UserError(
-                f"{self.path} is gone while the run writes it ({error.strerror}): go on with --resume."
+                f"{self.path} is gone while the run writes it ({reason(error)}): go on with --resume."
             ) from error
 
     def write(self, line: dict[str, Any]) -> None:
@@ -90,7 +90,7 @@ class LineFile:
             self._file.write((json.dumps(line) + "\n").encode())
             self._file.flush()
         except OSError as error:
-            raise UserError(f"Cannot write {self.path}: {error.strerror}.") from error
+            raise UserError(f"Cannot write {self.path}: {reason(error)}.") from error
 
     def close(self) -> None:
         with suppress(OSError):  # every line was flushed: what is left failed before, and was said

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from segue.core.config import RunConfig, validate
-from segue.core.errors import UserError
+from segue.core.errors import UserError, os_sentence
 from segue.core.records import read_yaml
 
 LAUNCH_FILE = "launch.txt"
@@ -68,8 +68,7 @@ def clear_folder(folder: Path, everything: bool) -> None:
                     path.rmdir()
             (folder / "recipe.yaml").unlink(missing_ok=True)
     except OSError as error:
-        what = f"{error.strerror} ({error.filename})" if error.filename else str(error)
-        raise UserError(f"Cannot clear {folder}: {what}.") from error
+        raise UserError(f"Cannot clear {folder}: {os_sentence(error)}") from error
 
 
 def _is_own(name: str, path: Path) -> bool:
@@ -85,7 +84,7 @@ def _content(folder: Path) -> Iterator[tuple[str, Path]]:
 
     def stop(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):  # a new run has no folder yet
-            raise UserError(f"Cannot read {error.filename}: {error.strerror}.") from error
+            raise UserError(f"Cannot read {os_sentence(error)}") from error
 
     for place, folders, files in os.walk(folder, onerror=stop):
         folders.sort()

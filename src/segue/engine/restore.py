@@ -93,7 +93,7 @@ def _chosen_step(folder: Path, step: int | None, count: int) -> int:
 
 def _load(method: Method, folder: Path, step: Step) -> None:
     path = CheckpointStore(folder).path(step.index)
-    if not path.is_file():
+    if not path.exists():
         kept = [entry.step for entry in CheckpointStore(folder).entries() if entry.finished]
         raise UserError(f"{folder} keeps no checkpoint of step {step.index}; kept: {kept or 'none'}.")
     load_strictly(method, load_finished(path)["method"], path)

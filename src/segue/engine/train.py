@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from segue.core.config import OptimConfig, TrainConfig
-from segue.core.errors import UserError
+from segue.core.errors import UserError, memory_ran_out
 from segue.core.progress import Bar
 from segue.core.scenario import Step
 from segue.data.batches import Batch, Batches
@@ -146,7 +146,9 @@ def train_step(
                     raise Interrupted
             check_weights(session.method)
             return session.epoch.means()
-        except (BadLoss, torch.cuda.OutOfMemoryError) as error:
+        except (BadLoss, RuntimeError, MemoryError) as error:
+            if not isinstance(error, BadLoss) and not memory_ran_out(error):
+                raise
             raise _failure(error, step, session.iteration, total) from error
 
 

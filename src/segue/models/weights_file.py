@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError
@@ -12,6 +16,10 @@ from torch import Tensor
 
 from segue.core.errors import UserError
 from segue.core.ordinary import check_ordinary
+
+READ_BYTES = 2**20
+BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, OSError, RuntimeError)
+"""errors of a zip archive that is none, or is damaged"""
 
 
 def open_weights(path: Path) -> Any:
@@ -22,7 +30,10 @@ def open_weights(path: Path) -> Any:
         check_ordinary(path)
         if path.suffix == ".safetensors":
             return load_file(path)
+        refuse_damaged(path, path)
         state = torch.load(path, map_location="cpu", weights_only=True)
+    except UserError:
+        raise
     except (SafetensorError, OSError, EOFError) as error:
         raise UserError(f"{path} is not a readable state dict: {_reason(error)}.") from error
     except (RuntimeError, ValueError, KeyError, TypeError, OverflowError) as error:
@@ -36,6 +47,40 @@ def open_weights(path: Path) -> Any:
         ) from error
     _check_tensors(state, path)
     return state
+
+
+def refuse_damaged(archive: Path | IO[bytes], name: str | Path) -> None:
+    """Refuse a file of torch.save or torch.jit whose entries do not match their checksums.
+
+    torch does not look at them. Where no entry matches they were left out on purpose, as torch allows.
+    """
+    if not zipfile.is_zipfile(archive):  # as torch wrote before 1.6
+        return
+    try:
+        with zipfile.ZipFile(archive) as entries:
+            found = {entry.filename: _is_whole(entries, entry) for entry in entries.infolist()}
+    except BAD_ARCHIVE:  # torch, which reads it in its own way, may say more
+        return
+    damaged = [entry for entry, whole in found.items() if not whole]
+    if 0 < len(damaged) < len(found):
+        raise UserError(f"{name} is damaged: {damaged[0]} in it does not match its checksum.")
+
+
+def _is_whole(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bool:
+    try:
+        with archive.open(entry) as content:
+            while content.read(READ_BYTES):
+                pass
+    except BAD_ARCHIVE:
+        return False
+    return True
+
+
+def first_nan(state: Mapping[str, Tensor]) -> str | None:
+    """The name of the first tensor that holds NaN, if one does: a damaged file, or training that failed."""
+    return next(
+        (name for name, value in state.items() if value.is_floating_point() and value.isnan().any()), None
+    )
 
 
 def _check_tensors(node: Any, path: Path, name: str = "") -> None:

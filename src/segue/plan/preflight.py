@@ -11,6 +11,7 @@ import copy
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -44,6 +45,8 @@ CHECKPOINTED = 0.5
 """memory of gradient checkpointing, relative to none"""
 TRAFFIC, BANDWIDTH = 4, 8e9
 """times that an activation is read or written in an iteration; bytes per second and core"""
+PIXEL = 24
+"""bytes of a test pixel beside what the network computes: image, normalised image, label"""
 READING = 0.005
 """seconds that reading and augmenting an image takes on a core"""
 ASKS_FOR_NUMBERS = (RuntimeError, TypeError)
@@ -67,6 +70,8 @@ class Need:
     """images of a process at a time"""
     seen: int | None
     """images over all steps and epochs; None: the data is not at hand"""
+    tested: int
+    """a batch of test images that are larger than the crops; 0: they are not"""
 
     @property
     def memory(self) -> int:
@@ -117,6 +122,9 @@ def forecast(
     free = _free(where)
     if free is not None and need.memory > CLEARLY * free:
         return Forecast(refusal(recipe, need, free, where.type), refused=True)
+    largest, tested = max(needs, key=lambda pair: pair[0].tested)
+    if free is not None and largest.tested > CLEARLY * free:
+        return Forecast(_test_refusal(tested, largest, free), refused=True)
     return None if need.seen is None else Forecast(_line(recipe, need, free, where, subject), refused=False)
 
 
@@ -158,7 +166,18 @@ def need_of(config: RunConfig, network: Network | None = None) -> Need:
         disk=(min(steps, KEPT + 1) + KEPT + 1) * parameters + (KEPT + 1) * trained,
         at_once=math.ceil(math.ceil(batch / train.accumulate) / processes),
         seen=None if counts is None else _seen(config, *counts),
+        tested=math.ceil(batch / processes) * _test_image(network, config, counts),
     )
+
+
+def _test_image(network: Network, config: RunConfig, counts: tuple[Scenario, int] | None) -> int:
+    """Bytes of a test image that is larger than the crops, with its scores at full size."""
+    size = config.test_size
+    if size is None or size <= config.train.crop:
+        return 0
+    channels = 1 + len(counts[0].classes.ids) if counts is not None else 1
+    crop = min(size, MEASURED_CROP)
+    return size**2 * _seen_at(network, crop)[0] // crop**2 + size**2 * (PIXEL + 4 * channels)
 
 
 def _of_recipe(config: ModelConfig) -> Network:
@@ -213,10 +232,16 @@ def _iteration(network: Network, config: RunConfig) -> tuple[int, int]:
 def _prediction(network: Network, config: RunConfig) -> tuple[int, int]:
     """Bytes and FLOPs of an image that the teacher sees."""
     crop, scale = _measured_crop(config)
+    memory, flops = _seen_at(network, crop)
+    return int(scale * memory), int(scale * flops)
+
+
+def _seen_at(network: Network, side: int) -> tuple[int, int]:
+    """Bytes and FLOPs of a square image that is seen, and not learned from."""
     network.eval()
     with torch.no_grad(), DryRun(large=math.inf) as run:
-        _features(network, crop)
-    return int(scale * run.peak / 2), int(scale * run.flops / 2)
+        _features(network, side)
+    return run.peak // 2, run.flops // 2
 
 
 def _measured_crop(config: RunConfig) -> tuple[int, float]:
@@ -247,11 +272,31 @@ def refusal(config: RunConfig, need: Need, free: int, device: str) -> str:
         remedies.append(f"train.crop={side}")
     fit = f"{' or '.join(remedies)} would fit" if remedies else "Take a smaller model.backbone"
     memory = "on the GPU" if device == "cuda" else "here"
-    need_text = size_text(need.memory) if need.memory < MOST else f"more than {size_text(MOST)}"
     return (
-        f"Training would need about {need_text} of memory ({what}), but {size_text(free)} are free {memory}."
-        f" {fit}. The preset for small machines: preset=laptop."
+        f"Training would need {_about(need.memory)} of memory ({what}), but {size_text(free)} are free"
+        f" {memory}. {fit}. The preset for small machines: preset=laptop."
     )
+
+
+def check_test(config: RunConfig, device: str) -> None:
+    """Refuse a test alone that memory cannot hold."""
+    free = _free(pick_device(device))
+    with suppress(*ASKS_FOR_NUMBERS):
+        need = need_of(config)
+        if free is not None and need.tested > CLEARLY * free:
+            raise UserError(_test_refusal(config, need, free))
+
+
+def _test_refusal(config: RunConfig, need: Need, free: int) -> str:
+    size = config.test_size
+    return (
+        f"Tests would need {_about(need.tested)} of memory (batches of images of {size} x {size} pixels:"
+        f" eval.size), but {size_text(free)} are free. Lower eval.size, or train.batch_size."
+    )
+
+
+def _about(size: int) -> str:
+    return f"about {size_text(size)}" if size < MOST else f"more than {size_text(MOST)}"
 
 
 def _line(config: RunConfig, need: Need, free: int | None, device: torch.device, subject: str) -> str:

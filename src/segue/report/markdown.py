@@ -24,7 +24,7 @@ def sheet_markdown(sheet: Sheet, first: str = "method") -> str:
     for label, cells in sheet.rows:
         pairs = zip(cells, sheet.decimals, strict=True)
         lines.append(table_row([label, *(cell.text(decimals) for cell, decimals in pairs)]))
-    return "\n".join([*lines, "", " ".join(sheet.caption), ""])
+    return "\n".join([*lines, "", without_html(" ".join(sheet.caption)), ""])
 
 
 def table_row(cells: Sequence[str]) -> str:
@@ -32,13 +32,18 @@ def table_row(cells: Sequence[str]) -> str:
 
 
 def plain_text(name: str) -> str:
-    """A name as a cell of a table: neither HTML nor a new cell nor a new line begins in it."""
-    for mark, shown in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "/")):
+    """A name as a cell of a table: neither HTML nor a link nor a new cell nor a new line begins in it."""
+    for mark, shown in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "/"), ("](", "]&#40;")):
         name = name.replace(mark, shown)
     return " ".join(name.split())
+
+
+def without_html(text: str) -> str:
+    """Sentences of ours, in which names may stand: no HTML, link or picture from elsewhere begins in them."""
+    return text.replace("<", "&lt;").replace("](", "]&#40;")
 
 
 def generated_page(title: str, command: str, parts: Iterable[str]) -> str:
     """A generated page: which command makes it, then its paragraphs and tables."""
     made = f"Made from the records by `{command}`; do not edit."
-    return "\n\n".join(part.strip() for part in (f"# {title}", made, *parts)) + "\n"
+    return "\n\n".join(part.strip() for part in (f"# {without_html(title)}", made, *parts)) + "\n"

@@ -15,7 +15,7 @@ from segue.core.remarks import PaperNumbers, Remarks
 from segue.report.charts import Chart
 from segue.report.comparison import Comparison, Entry, Stat, compare
 from segue.report.line_charts import steps_chart
-from segue.report.markdown import generated_page, sheet_markdown
+from segue.report.markdown import generated_page, sheet_markdown, without_html
 from segue.report.paired import paired_sheet
 from segue.report.plane_chart import plane_chart
 from segue.report.ranks import rank_chart
@@ -190,7 +190,7 @@ def methods_page(tables: Sequence[MethodTable], command: str, page: str) -> str:
     """The tables of all settings as Markdown, for a page of this name."""
     alone = len(tables) == 1
     title = tables[0].setting if alone else tables[0].comparison.dataset
-    parts = [f"![{chart.alt}]({file})" for file, chart in ranks_chart(tables, page).items()]
+    parts = [f"![{without_html(chart.alt)}]({file})" for file, chart in ranks_chart(tables, page).items()]
     for table in tables:
         parts += [] if alone else [f"## {table.setting}"]
         parts += _section(table, page)
@@ -206,7 +206,7 @@ def _section(table: MethodTable, page: str) -> list[str]:
     ]
     if (paired := paired_sheet(table.comparison, table.entries)) is not None:
         parts.append(sheet_markdown(paired))
-    parts += [f"![{chart.alt}]({file})" for file, chart in table.charts(page).items()]
+    parts += [f"![{without_html(chart.alt)}]({file})" for file, chart in table.charts(page).items()]
     if table.remarks.paper is not None:
         parts.append(sheet_markdown(paper_sheet(table, table.remarks.paper)))
     said = table.remarks.remarks

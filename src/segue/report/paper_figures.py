@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from segue.core.classes import IGNORE
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.metrics import iou, mean
 from segue.core.palette import distinct_colours, flat_palette
 from segue.core.records import RunRecord
@@ -68,7 +68,7 @@ def read_samples(run: RunRecord) -> Samples | None:
         return None
     try:
         keys = tuple(str(sample["key"]) for sample in json.loads(path.read_text(encoding="utf-8"))["samples"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path} does not list the sample images: {error}.") from error
     return Samples(run, keys)
 
@@ -225,4 +225,4 @@ def _open(path: Path) -> Any:
     try:
         return Image.open(path, formats=["PNG"])
     except OSError as error:
-        raise UserError(f"The picture {path} cannot be read: {error}.") from error
+        raise UserError(f"The picture {path} cannot be read: {reason(error)}.") from error

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from segue.core.classes import Colour
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.palette import distinct_colours, flat_palette
 from segue.report.comparison import Comparison, Entry
 
@@ -114,7 +114,7 @@ def _read_index(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
         samples = [{"key": str(sample["key"])} for sample in document["samples"]]
         return {"samples": samples, "colours": document.get("colours")}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is not an index of sample pictures: {error!r}.") from error
 
 
@@ -177,7 +177,7 @@ def _open(path: Path, mode: str | None) -> Image.Image | None:
         with Image.open(path, formats=("PNG",)) as image:  # PIL's other decoders may start programs
             image.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UserError(f"{path} is not a readable picture (PNG): {error}.") from error
+        raise UserError(f"{path} is not a readable picture (PNG): {reason(error)}.") from error
     if mode is None and image.mode not in ("P", "L"):
         raise UserError(f"{path} should hold one label per pixel (mode P), but its mode is {image.mode}.")
     peak = image.info.get("peak")

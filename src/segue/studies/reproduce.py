@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.progress import Display
 from segue.core.records import read_run, write_text
 from segue.report.markdown import generated_page
@@ -207,5 +207,5 @@ def _check_out(out: Path) -> None:
             pass
     except OSError as error:
         raise UserError(
-            f"{out} cannot be written ({error.strerror}): name another folder with --out."
+            f"{out} cannot be written ({reason(error)}): name another folder with --out."
         ) from error

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 from rich.console import Console
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, os_sentence
 from segue.core.progress import Display
 from segue.core.records import atomic_file, write_text
 from segue.core.verdict import Limits
@@ -144,4 +144,4 @@ def _delete(files: Sequence[Path]) -> None:
             if not any(place.iterdir()):
                 place.rmdir()
     except OSError as error:
-        raise UserError(f"Cannot delete {error.filename}: {error.strerror}.") from error
+        raise UserError(f"Cannot delete {os_sentence(error)}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -41,17 +42,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         slices, again = tee(self._slices())
-        loader = DataLoader(
-            _ErrorsAsValues(self.data),
-            batch_sampler=(own for _, own in slices),
-            num_workers=self.workers,
-            collate_fn=_collate,
-            worker_init_fn=_quiet_worker,
-            pin_memory=self.device.type == "cuda",
-            generator=torch.Generator(),  # the loader draws a seed from it: the global one stays as it is
-        )
-        with safe_path():  # where workers are started anew instead of forked
-            source = iter(loader)
+        source = self._read(own for _, own in slices)
         try:
             for global_size, own in again:
                 batch = self._marked(_unwrap(next(source)), own).to(self.device)
@@ -61,6 +52,22 @@ class Batches:
         finally:
             # its workers end now: they ignore signals, so a process that exits before them waits for ever
             del source
+
+    def _read(self, slices: Iterator[list[tuple[int, int]]]) -> Iterator[Batch | UserError]:
+        """Batches as workers read them; of more workers than batches some would have nothing to read."""
+        with warnings.catch_warnings(), safe_path():  # the second: where workers are not forked
+            warnings.filterwarnings("ignore", "This DataLoader will create")  # more of them than cores
+            return iter(
+                DataLoader(
+                    _ErrorsAsValues(self.data),
+                    batch_sampler=slices,
+                    num_workers=min(self.workers, len(self)),
+                    collate_fn=_collate,
+                    worker_init_fn=_quiet_worker,
+                    pin_memory=self.device.type == "cuda",
+                    generator=torch.Generator(),  # the loader draws a seed from it: the global one stays
+                )
+            )
 
     def _marked(self, batch: Batch, own: Sequence[tuple[int, int]]) -> Batch:
         """With a mark on images of earlier steps, if the step shows any."""

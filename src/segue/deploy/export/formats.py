@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from segue.core.errors import UserError
+from segue.deploy.export import seal
 from segue.deploy.export.endings import ONNX, TORCHSCRIPT
 from segue.deploy.export.extra import ONE_SIZE, onnx_package, reason_of
 from segue.deploy.export.module import ImageToLogits
@@ -74,7 +75,7 @@ def _onnx(module: ImageToLogits, image: Tensor, about: Mapping[str, str], axes: 
                 f"torch cannot write this network as ONNX: {reason_of(second)}. {ONE_SIZE}"
             ) from second
     _name_axes(model, axes)
-    onnx.helper.set_model_props(model, dict(about))
+    onnx.helper.set_model_props(model, {**about, seal.KEY: seal.OPEN})
     if (size := model.ByteSize()) > MOST_BYTES:
         raise UserError(f"An ONNX file holds 2 GiB; this model needs {size / 2**30:.1f}. Write .pt2 instead.")
     return model.SerializeToString(), remark

@@ -19,6 +19,7 @@ from segue.core.metrics import iou, mean
 from segue.deploy.export.extra import onnx_package
 from segue.deploy.export.outputs import IMAGE
 from segue.deploy.export.samples import Samples
+from segue.deploy.export.seal import sealed
 from segue.deploy.onnx_model import OnnxModel
 
 Smaller = Literal["half", "int8"]
@@ -47,7 +48,7 @@ class Cost:
 def make_smaller(content: bytes, kind: Smaller, samples: Samples) -> tuple[bytes, Cost]:
     """The smaller file, and what it costs."""
     whole = OnnxModel(content, "cpu")
-    made = _half(content) if kind == "half" else _int8(content, whole, samples.calibrate)
+    made = sealed(_half(content) if kind == "half" else _int8(content, whole, samples.calibrate))
     small = OnnxModel(made, "cpu")
     if not np.isfinite(small.logits(whole.images.resized(samples.measure[0])[None])).all():
         raise UserError(f"--{kind}: numbers of this model leave the range of {kind}. Leave the option out.")

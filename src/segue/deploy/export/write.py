@@ -16,6 +16,7 @@ from segue.deploy.export.metadata import About, metadata
 from segue.deploy.export.module import ClosedBackground, ImageToLogits, InputKind, example, stride_of
 from segue.deploy.export.outputs import Outputs
 from segue.deploy.export.samples import generated, read_samples
+from segue.deploy.export.seal import sealed
 from segue.deploy.export.smaller import Cost, Smaller, make_smaller
 from segue.deploy.export.verify import Difference, compare, refuse_changed, runner
 
@@ -107,6 +108,7 @@ def export_graph(model: Model, path: str | Path, wanted: Wanted) -> Report:
     with atomic_file(path) as file:
         words, side = metadata(about, stride_of(module.network), wanted.size), wanted.size
         content, remark = encode(module, example(wanted.input, side), ending, words, side is not None)
+        content = sealed(content) if ending == ONNX else content
         run = runner(content, ending, module.names)
         difference, cost = compare(network, run, wanted.input, side), None
         refuse_changed(difference, str(path))

@@ -21,6 +21,7 @@ from segue.deploy.teachers.onnx_file import names_in
 from segue.deploy.teachers.outer_model import normalised
 from segue.models.adopted import trees
 from segue.models.adopted.parts import Normalisation
+from segue.models.weights_file import refuse_damaged
 
 
 class ScriptScores:
@@ -42,6 +43,7 @@ class ScriptScores:
 def open_script(content: bytes, name: str) -> tuple[Any, About | None, list[str] | None]:
     """The module of a file, what Segue wrote into it, and the names that others may have written."""
     extra = {ABOUT: ""}
+    refuse_damaged(io.BytesIO(content), name)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch says that it will drop TorchScript one day
@@ -52,5 +54,16 @@ def open_script(content: bytes, name: str) -> tuple[Any, About | None, list[str]
             " weights belongs to a network, such as torchvision:NAME@FILE. Where the model is, write"
             " torch.jit.trace(model, image).save('model.pt'), or ONNX."
         ) from error
-    told = json.loads(extra[ABOUT] or "{}")
+    told = _told(extra[ABOUT], name)
     return module, (read_about(told, name) if OWN in told else None), names_in(told)
+
+
+def _told(text: str, name: str) -> dict[str, str]:
+    """The metadata of a file, text by text; none where it has none."""
+    try:
+        told = json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{name}: {ABOUT} in it is not JSON: {error}.") from error
+    if not isinstance(told, dict) or not all(isinstance(value, str) for value in told.values()):
+        raise UserError(f"{name}: {ABOUT} in it should hold texts by their names.")
+    return told

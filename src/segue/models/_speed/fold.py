@@ -131,7 +131,7 @@ def following_norms(model: nn.Module, maps: Maps) -> list[tuple[_BatchNorm, nn.C
 def _pictures(model: nn.Module, count: int, generator: torch.Generator) -> Tensor:
     """Batches of one picture each, where the model is."""
     made = torch.randint(0, 256, (count, 1, 3, SIZE, SIZE), generator=generator)
-    return made.to(next(model.parameters()).device)
+    return made.to(next(model.parameters(), made).device)  # a bare classifier has none but its rows
 
 
 def unlink_norms(model: nn.Module) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary
-from segue.models.weights_file import open_weights
+from segue.models.weights_file import first_nan, open_weights
 
 INSIDE = ("state_dict", "model_state_dict", "model_state", "model", "ema")
 """keys of checkpoints under which the weights are"""
@@ -69,6 +69,8 @@ def load_exactly(
         if name in given and given[name].shape != value.shape
     ]
     refuse(lines, path, module)
+    if (broken := first_nan(given)) is not None:
+        raise UserError(f"{path}: '{broken}' holds NaN: is the file damaged?")
     module.load_state_dict(given, strict=True)
 
 
@@ -97,7 +99,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     try:
         document = json.loads(read_ordinary(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read as JSON: {error}.") from error
+        raise UserError(f"{path} cannot be read as JSON: {reason(error)}.") from error
     if not isinstance(document, dict):
         raise UserError(f"{path} should hold a JSON object.")
     return document
