@@ -103,6 +103,15 @@ class Accelerator(TorchDispatchMode):
         return _run(func, args, kwargs or {})
 
     @contextmanager
+    def off(self) -> Iterator[None]:
+        """For what sees nothing of the device, and cannot work beside modes: tracing of a graph."""
+        self.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            self.__enter__()
+
+    @contextmanager
     def counting(self) -> Iterator[Counter[str]]:
         """Waits inside the block alone."""
         before, self.waits = self.waits, Counter()
@@ -124,8 +133,9 @@ class _NoOperators(TorchFunctionMode):
             return torch.tensor(*args[1:], **{"dtype": args[0].dtype, **kwargs}).to(args[0].device)
         if func is Tensor.pin_memory:
             return args[0]
-        if func is Tensor.__getitem__ and isinstance(args[0], OnDevice) and isinstance(args[1], tuple):
-            args = args[0], tuple(torch.tensor(each) if isinstance(each, list) else each for each in args[1])
+        if func is Tensor.__getitem__ and isinstance(args[0], OnDevice):
+            places = args[1] if isinstance(args[1], tuple) else (args[1],)
+            args = args[0], tuple(torch.tensor(each) if isinstance(each, list) else each for each in places)
         if func is Tensor.tolist and isinstance(args[0], OnDevice):
             return args[0].cpu().tolist()
         return func(*args, **kwargs)

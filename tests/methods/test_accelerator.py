@@ -150,7 +150,7 @@ def test_the_accelerator_notices_what_it_is_for(accelerator) -> None:
             wait()
         assert waits.total() >= 1
     with accelerator.counting() as waits:
-        y = (x * 2 + here.to(DEVICE)).where(x > 1, 0.0)[torch.tensor([0, 1], device=DEVICE)]
+        y = (x * 2 + sent(here, DEVICE)).where(x > 1, 0.0)[torch.arange(2, device=DEVICE)]
         y.requires_grad_().square().sum().backward()
     assert waits.total() == 0 and y.grad.device == DEVICE
 
