@@ -7,6 +7,7 @@ Shapes: B batch, F channels of the head's map h, h x w, K channels, M features t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +43,10 @@ class Gaussians(nn.Module):
             self.register_buffer(name, torch.zeros(0, channels))
         for name in ("lengths", "length_scatters", "counts"):
             self.register_buffer(name, torch.zeros(0))
+
+    def _load_from_state_dict(self, *given: Any) -> None:
+        self._once.forget()
+        super()._load_from_state_dict(*given)
 
     def grow(self, step: Step) -> None:
         self._once.forget()

@@ -7,6 +7,7 @@ Shapes: F channels of the head's map h, C components of a class, K channels, N f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -47,6 +48,10 @@ class Mixtures(nn.Module):
         self.register_buffer("variances", torch.zeros(0, COMPONENTS, channels))
         self.register_buffer("shares", torch.zeros(0, COMPONENTS))
         self.register_buffer("counts", torch.zeros(0))
+
+    def _load_from_state_dict(self, *given: Any) -> None:
+        self._once.forget()
+        super()._load_from_state_dict(*given)
 
     def grow(self, step: Step) -> None:
         self._once.forget()
