@@ -56,8 +56,10 @@ $(STAMP_CAMPAIGN): $(STAMP)
 campaign: $(STAMP_CAMPAIGN)
 	@$(BIN)/python -m campaign --save results/campaign.json --page docs/reliability.md
 
+# without a GPU, or with DEVICE=cpu, a rehearsal of itself
+DEVICE ?= auto
 gpu-check: $(STAMP)
-	@$(BIN)/python -m benchmarks.gpu_check --save gpu-check.json
+	@$(BIN)/python -m benchmarks.gpu_check --device $(DEVICE) --save gpu-check.json
 
 LOWEST := .venv-lowest
 test-lowest:

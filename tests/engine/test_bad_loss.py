@@ -124,3 +124,10 @@ def test_device_without_memory_ends_with_a_sentence(error, method, tmp_path, com
     outcome = command(*arguments(method, tmp_path / "run"))
     assert outcome.code == 2 and "Traceback" not in outcome.err
     assert "not enough memory for step 0" in outcome.err and "train.accumulate" in outcome.err
+
+
+def test_device_without_memory_for_a_test_ends_with_a_sentence(method, tmp_path, command):
+    full = "    def end_step(self, ctx):\n        raise torch.cuda.OutOfMemoryError('full')\n\n"
+    method.write_text(method.read_text().replace("    def losses", f"{full}    def losses"))
+    outcome = command(*arguments(method, tmp_path / "run", "train.epochs=1"))
+    assert outcome.code == 2 and "Traceback" not in outcome.err and "eval.size" in outcome.err

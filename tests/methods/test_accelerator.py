@@ -9,14 +9,15 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-import numpy as np
 import pytest
 import torch
-from accelerator import Accelerator, MixedDevices, device
+from accelerator import Accelerator, MixedDevices, NoDoubles, device
 
 from segue.core import plugins
-from segue.engine import evaluate as evaluation
+from segue.data.transfer import sent
 from segue.engine.train import update
+from segue.methods._stores import gaussians, imagined, mixtures
+from segue.methods.caf.config import RehearsalConfig
 from segue.testing import TRAIN, Bench
 
 DEVICE = device()
@@ -24,7 +25,14 @@ DEVICE = device()
 WAITS: dict[str, int] = {}
 """waits of an iteration in a later step, by method; those that are not named have none"""
 NEED_FILES = {"saliency"}
-VARIANTS = [("caf", {"variant": variant}) for variant in plugins.find("method", "caf").variants]
+NEED_DOUBLES = {"acil"}
+"""methods that are refused where there is no double precision"""
+STORES = get_args(get_type_hints(RehearsalConfig)["store"])
+VARIANTS = [
+    *(("caf", {"variant": variant}) for variant in plugins.find("method", "caf").variants),
+    *(("caf", {"rehearsal": {"weight": 1.0, "store": store}}) for store in STORES),
+    ("star", {"mixture": True, "adapt": True}),
+]
 
 
 def alternatives(kind: type, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -59,10 +67,18 @@ def accelerator() -> Iterator[Accelerator]:
         yield made
 
 
-def go_through(bench: Bench, accelerator: Accelerator) -> list[int]:
-    """All steps with two iterations each; the waits of the second iteration of each step."""
+@pytest.fixture
+def like_mps(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device has no double precision."""
+    accelerator.doubles = False
+    for store in (gaussians, imagined, mixtures):
+        monkeypatch.setattr(store, "finest", lambda _: torch.float32)
+
+
+def go_through(bench: Bench, accelerator: Accelerator, steps: int | None = None) -> list[int]:
+    """Steps with two iterations each; the waits of the second iteration of each step."""
     method, waits = bench.method(), []
-    for step in bench.scenario:
+    for step in bench.scenario.steps[:steps]:
         session = bench.begin(method, step)
         bench.train(session, step, range(1))
         with accelerator.counting() as counted:
@@ -78,11 +94,14 @@ def go_through(bench: Bench, accelerator: Accelerator) -> list[int]:
     return waits
 
 
+@pytest.mark.precision("float32")
+@pytest.mark.usefixtures("like_mps")
 @pytest.mark.parametrize(
     ("name", "params"), [*((name, {}) for name in plugins.names("method")), *VARIANTS], ids=str
 )
 def test_whole_iterations_on_the_device_and_their_waits(name: str, params: dict, accelerator) -> None:
-    waits = go_through(Bench(plugins.find("method", name), params, device=DEVICE), accelerator)
+    accelerator.doubles = name in NEED_DOUBLES
+    waits = go_through(Bench(plugins.find("method", name), params, device=DEVICE), accelerator, steps=2)
     assert waits[-1] == WAITS.get(name, 0), "it may only fall: then lower the table"
 
 
@@ -96,7 +115,7 @@ def test_every_choice_of_a_method_works_on_the_device(name: str, params: dict, a
             method.grow(step)
     except (ValueError, AssertionError) as error:
         pytest.skip(f"not without other settings: {error}")
-    go_through(bench, accelerator)
+    assert go_through(bench, accelerator)[-1] == 0
 
 
 def test_numbers_are_those_of_the_cpu() -> None:
@@ -115,25 +134,6 @@ def test_numbers_are_those_of_the_cpu() -> None:
         assert losses(Bench(kind, {}, device=DEVICE)) == pytest.approx(plain, rel=1e-4)
 
 
-def test_evaluation_counts_on_the_device(accelerator) -> None:
-    kind = plugins.find("method", "mib")
-    bench, plain = Bench(kind, {}, device=DEVICE), Bench(kind, {})
-    matrices = []
-    for each in (bench, plain):
-        method, step = each.method(), each.scenario[0]
-        each.finish(each.begin(method, step), step)
-
-        class Batches(list):
-            device = torch.device("cpu")
-
-        batches = Batches([each.batch(step, seed, split="test") for seed in (1, 2)])
-        batches.device = batches[0].images.device
-        test = evaluation.evaluate_by.__wrapped__  # without inference mode, of which wrappers know nothing
-        with torch.no_grad():
-            matrices.append(test(method, ("predict",), batches, step.num_channels)["predict"])
-    assert np.array_equal(*matrices) and matrices[0].sum() > 0
-
-
 def test_the_accelerator_notices_what_it_is_for(accelerator) -> None:
     x, here = torch.arange(4.0, device=DEVICE), torch.arange(4.0)
     generator = torch.Generator()
@@ -150,6 +150,30 @@ def test_the_accelerator_notices_what_it_is_for(accelerator) -> None:
             wait()
         assert waits.total() >= 1
     with accelerator.counting() as waits:
-        y = (x * 2 + here.to(DEVICE)).where(x > 1, 0.0)[torch.tensor([0, 1], device=DEVICE)]
+        y = (x * 2 + sent(here, DEVICE)).where(x > 1, 0.0)[torch.arange(2, device=DEVICE)]
         y.requires_grad_().square().sum().backward()
     assert waits.total() == 0 and y.grad.device == DEVICE
+
+
+def test_copies_to_the_accelerator_wait_unless_they_are_asked_not_to(accelerator) -> None:
+    x, here = torch.arange(4.0, device=DEVICE), torch.arange(4.0)
+    for wait in (lambda: here.to(DEVICE), lambda: torch.tensor([1.0], device=DEVICE), lambda: x.new_tensor(3),
+                 lambda: x.copy_(here), lambda: x[torch.tensor([0, 1])], lambda: x[[0, 1]]):  # fmt: skip
+        with accelerator.counting() as waits:
+            wait()
+        assert waits == {"to device": 1}
+    with accelerator.counting() as waits:
+        assert torch.equal(sent(here, DEVICE).cpu(), here)
+        x.new_full((), 3), x.fill_(2), x * torch.tensor(2.0)
+    assert waits == {"to cpu": 1}
+
+
+def test_the_accelerator_narrows_and_refuses_as_others_do(accelerator) -> None:
+    x = torch.ones(2, 2, device=DEVICE, dtype=torch.float32)
+    with torch.autocast(DEVICE.type, dtype=torch.float16):
+        assert (x @ x).dtype == torch.float16 and (x + x).dtype == torch.float32
+    with torch.inference_mode():
+        assert not (x.requires_grad_() * 2).requires_grad
+    accelerator.doubles = False
+    with pytest.raises(NoDoubles):
+        x.double()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -10,6 +11,7 @@ from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.methods._stores import bytes_per_class
 from segue.methods._stores.gaussians import Gaussians
+from segue.methods._stores.mixtures import Mixtures
 
 FIRST, NEXT = Step(0, (1, 2)), Step(1, (3,), (1, 2))
 
@@ -75,6 +77,18 @@ def test_a_class_that_is_nowhere_is_not_drawn() -> None:
     store.grow(FIRST)
     store.collect(features, batches(0, 2), FIRST)
     assert store.draw(torch.Generator())[1].tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [Gaussians, Mixtures])
+def test_what_is_known_of_a_store_goes_with_its_content(kind: type[Gaussians | Mixtures]) -> None:
+    """A host asks the device once which classes there are; another content is asked anew."""
+    store, other = kind(3, per_class=2), kind(3, per_class=2)
+    for each, label in ((store, 2), (other, 3)):
+        each.grow(FIRST)
+        each.collect(features, batches(0, label), FIRST)
+        assert len(each.draw(torch.Generator())[1]) == 2 * label
+    store.load_state_dict(other.state_dict())
+    assert store.draw(torch.Generator())[1].tolist() == other.draw(torch.Generator())[1].tolist()
 
 
 def test_two_vectors_and_three_numbers_a_class() -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from segue.core.errors import UserError
 from segue.data.images import check_grey, read_grey
+from segue.data.transfer import sent
 
 SALIENT = 128
 """the least grey value of a map that counts"""
@@ -28,7 +29,7 @@ FAR = 2.0
 def salient_pixels(images_B3HW: Tensor) -> Tensor:
     """Whether each pixel stands out, B x H x W."""
     colour = images_B3HW.float()
-    kernel = torch.tensor(BLUR, dtype=colour.dtype, device=colour.device).repeat(3, 1, 1, 1)
+    kernel = sent(torch.tensor(BLUR, dtype=colour.dtype), colour.device).repeat(3, 1, 1, 1)
     with torch.autocast(colour.device.type, enabled=False):
         blurred = F.conv2d(F.pad(colour, (2, 2, 0, 0), mode="reflect"), kernel, groups=3)
         blurred = F.conv2d(F.pad(blurred, (0, 0, 2, 2), mode="reflect"), kernel.mT, groups=3)

@@ -97,7 +97,9 @@ def build_method(
     if initial_weights:
         check_weights(config.model)  # a backbone that there is not was named first
     _check_crop(config, network)
-    method = kind(config.method.params, network).to(device)
+    method = kind(config.method.params, network)
+    _check_double(config, method, device)
+    method = method.to(device)
     method.new_start = config.method.start
     _check_start(config, network)
     _check_fuse(config, method)
@@ -108,6 +110,15 @@ def build_method(
     if config.train.compile:
         method.model.compile()
     return method
+
+
+def _check_double(config: RunConfig, method: Method, device: torch.device) -> None:
+    """A method that keeps sums in double precision has no place on MPS, which lacks it."""
+    tensors = (value for value in method.state_dict().values() if torch.is_tensor(value))
+    if device.type == "mps" and any(value.dtype == torch.float64 for value in tensors):
+        raise UserError(
+            f"{config.method.name} needs double precision, which MPS does not have: choose --device cpu."
+        )
 
 
 def _check_start(config: RunConfig, network: Network) -> None:

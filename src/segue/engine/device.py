@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -32,6 +33,18 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager:
     if precision == "fp32":
         return nullcontext()
     return torch.autocast(device.type, dtype=AUTOCAST[precision])
+
+
+@contextmanager
+def full_device_is_told() -> Iterator[None]:
+    """What CUDA says when its memory is full, wherever that is but in an iteration, as a sentence."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise UserError(
+            "The device has not enough memory to prepare, end or test a step. Likely fixes: a smaller"
+            " train.batch_size, train.crop or eval.size. What was saved is there: go on with --resume."
+        ) from error
 
 
 def synchronize(device: torch.device) -> None:

@@ -24,6 +24,7 @@ from segue.core.config import RunConfig
 from segue.core.progress import Display
 from segue.data.batches import Batches
 from segue.data.index import cache_folder
+from segue.data.transfer import sent
 from segue.engine.data import EvalData
 from segue.engine.device import autocast
 from segue.engine.frozen_store import FrozenStore
@@ -61,8 +62,8 @@ class FrozenCache:
         if not self.views:
             return self._compute(images_B3HW)
         each = [self._of(image[None], view) for image, view in zip(images_B3HW, views, strict=True)]
-        given = images_B3HW.device, self._dtype
-        return tuple(torch.cat(maps).to(*given) for maps in zip(*each, strict=True))
+        device, dtype = images_B3HW.device, self._dtype
+        return tuple(sent(torch.cat(maps), device).to(dtype) for maps in zip(*each, strict=True))
 
     def _of(self, image_13HW: Tensor, view: tuple[int, int]) -> tuple[Tensor, ...]:
         if view in self._kept:
@@ -79,7 +80,7 @@ class FrozenCache:
         place = self.store.place(image_13HW) if self.store is not None else None
         if self.store is not None and place is not None and (maps := self.store.read(place)) is not None:
             return maps
-        maps = tuple(_rounded(each, self.kept_as).cpu() for each in self._compute(image_13HW))
+        maps = tuple(_rounded(each, self.kept_as) for each in self._compute(image_13HW))
         if self.store is not None and place is not None:
             self.store.write(place, maps)
         return maps
@@ -97,9 +98,9 @@ class FrozenCache:
 
 
 def _rounded(maps: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rounded, unless it leaves the range of the smaller format."""
-    small = maps.to(dtype)
-    return small if small.isfinite().all() else maps
+    """Rounded and on the CPU, unless it leaves the range of the smaller format: then as it is."""
+    small = maps.to(dtype).cpu()
+    return small if small.isfinite().all() else maps.cpu()
 
 
 def with_frozen_maps(batches: Batches, method: Method, config: RunConfig, display: Display) -> Batches:

@@ -11,7 +11,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -133,9 +133,11 @@ def joined(device: str = "auto", patience: float = TrainConfig.patience) -> Iter
 
     `patience`: minutes that all wait for one that hangs; one that is gone is noticed at once.
     """
-    launch, chosen = this_launch(), pick_device(device)
+    launch = this_launch()
+    chosen = _chosen(device, launch)
     if launch.size == 1:
-        yield Group(chosen)
+        with _current(chosen):
+            yield Group(chosen)
         return
     if chosen.type not in BACKENDS:
         raise UserError(
@@ -181,6 +183,19 @@ def _agree(store: dist.Store, launch: Launch) -> str:
             raise LostProcess(f"Processes {sorted(missing)} of the run did not come.")
         time.sleep(MEETING_PAUSE)
     return own
+
+
+def _chosen(device: str, launch: Launch) -> torch.device:
+    """The device that is asked for. It is tried, on a GPU of this process: not all of them on the first."""
+    if launch.size > 1 and device == "cuda" and launch.local_rank < torch.cuda.device_count():
+        torch.cuda.set_device(launch.local_rank)
+    return pick_device(device)
+
+
+def _current(device: torch.device) -> AbstractContextManager[Any]:
+    """A GPU that is named is the current one: what names none, such as pinned memory, would take another."""
+    named = device.type == "cuda" and device.index is not None
+    return torch.cuda.device(device) if named else nullcontext()
 
 
 def _own_gpu(device: torch.device, local_rank: int) -> torch.device:

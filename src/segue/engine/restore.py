@@ -22,7 +22,7 @@ from segue.data.batches import lost_worker_is_told
 from segue.engine.build import build_method
 from segue.engine.checkpoint import CheckpointStore, load_finished, load_strictly
 from segue.engine.data import build_eval_data
-from segue.engine.device import pick_device
+from segue.engine.device import full_device_is_told, pick_device
 from segue.engine.evaluate import evaluate_by
 from segue.engine.frozen_cache import with_test_maps
 from segue.engine.recipe import stored_recipe
@@ -140,7 +140,7 @@ def evaluate_run(
         )
     batches = with_test_maps(data, method, display).test_batches(step_index, where)
     title = f"{config.method.name} step {step_index} test"
-    with lost_worker_is_told(), display.bar(title, len(batches.data)) as bar:
+    with lost_worker_is_told(), full_device_is_told(), display.bar(title, len(batches.data)) as bar:
         precision, closed = config.train.precision, config.eval.closed
         found = evaluate_by(method, chosen, batches, step.num_channels, precision, bar, closed)
     return found, data.scenario.channel_names(step), len(data.scenario.groups[0])

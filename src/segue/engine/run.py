@@ -24,7 +24,7 @@ from segue.engine.build import build_method
 from segue.engine.cautions import cautions, emulates_bf16
 from segue.engine.checkpoint import CheckpointStore, ResumePoint, load_strictly
 from segue.engine.data import Data, build_data
-from segue.engine.device import autocast, peak_memory, reset_peak_memory
+from segue.engine.device import autocast, full_device_is_told, peak_memory, reset_peak_memory
 from segue.engine.folder import (
     after_restart,
     check_folder,
@@ -77,7 +77,7 @@ def run(
     """
     check_tracker(config.train.track)
     folder = _named(folder)
-    with joined(device, config.train.patience) as group, lost_worker_is_told():
+    with joined(device, config.train.patience) as group, lost_worker_is_told(), full_device_is_told():
         display = (display or Display()) if group.first else Display(quiet=True)
         store = CheckpointStore(folder, identity(config))
         with interrupts(display if group.first else None) as stops, _alone_in(folder, group):

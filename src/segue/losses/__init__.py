@@ -1,7 +1,7 @@
 """Losses as pure functions, and trackers of importance. Pixel losses take logits at the model's stride and
 labels at full resolution."""
 
-from segue.losses._strips import labels_of_map, upsample, wide
+from segue.losses._strips import finest, labels_of_map, upsample, wide
 from segue.losses.features import (
     attend,
     attentive_distance,
@@ -37,6 +37,7 @@ __all__ = [
     "distillation",
     "distilled_binary_cross_entropy",
     "distilled_cross_entropy",
+    "finest",
     "incremental_losses",
     "labels_of_map",
     "local_pod",

@@ -35,6 +35,11 @@ def wide(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
+def finest(device: torch.device) -> torch.dtype:
+    """The widest type of a device, for sums over many places: double precision, but MPS has none."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def upsample(logits_BKhw: Tensor, size: Sequence[int], resize: str | None = None) -> Tensor:
     """Logits at another size, in float32 at least; all pixels at once.
 

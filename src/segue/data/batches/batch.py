@@ -9,6 +9,8 @@ from operator import itemgetter
 import torch
 from torch import Tensor
 
+from segue.data.transfer import sent
+
 
 @dataclass(frozen=True)
 class RankSlice:
@@ -61,8 +63,7 @@ class Batch:
         self.global_size = self.global_size or len(self.images)
 
     def to(self, device: torch.device) -> Batch:
-        quick = device.type == "cuda"  # from pinned memory
-        moved = self._changed(lambda tensor: tensor.to(device, non_blocking=quick))
+        moved = self._changed(lambda tensor: sent(tensor, device))
         return replace(moved, labels=moved.labels.long())
 
     def pin_memory(self) -> Batch:

@@ -7,9 +7,9 @@ module: its content is part of the method's state and so of checkpoints and mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from segue.data.batches import Batch
 from segue.losses import labels_of_map, wide
 from segue.models.network import Classifier
 
+T = TypeVar("T")
 EMPTY = 255
 """label of a place in a store that is not filled: classes may have fewer pixels than there is room for"""
 
@@ -48,6 +49,28 @@ class Store(Protocol):
         ...
 
 
+class Once:
+    """Answers of the device that stay the same until they are forgotten: each question makes a host wait."""
+
+    def __init__(self) -> None:
+        self._answers: dict[Hashable, Any] = {}
+
+    def __call__(self, question: Hashable, ask: Callable[[], T]) -> T:
+        if question not in self._answers:
+            self._answers[question] = ask()
+        answer: T = self._answers[question]
+        return answer
+
+    def forget(self) -> None:
+        self._answers.clear()
+
+
+def labels_to_draw(counts_K: Tensor, per_class: int) -> Tensor:
+    """So many labels of each class of which something is kept."""
+    known = [k for k, count in enumerate(counts_K.tolist()) if count > 0]
+    return torch.tensor(known, device=counts_K.device).repeat_interleave(per_class)
+
+
 def bytes_per_class(store: nn.Module, classes: int) -> float:
     """Memory that a store takes, divided by the number of its classes."""
     return sum(value.numel() * value.element_size() for value in store.buffers()) / max(classes, 1)
@@ -73,7 +96,8 @@ def rehearsal_loss(
     logits_MK = wide(classifier.at_places(features_MF))
     if targets.is_floating_point():
         answers_MO = logits_MK.log_softmax(1)[:, : targets.shape[1]]
-        kept, count = F.kl_div(answers_MO, targets, reduction="sum"), targets.new_tensor(len(targets))
+        kept = F.kl_div(answers_MO, targets, reduction="sum")
+        count = targets.new_full((), len(targets))  # new_tensor would be a copy that waits
     else:
         kept = F.cross_entropy(logits_MK, targets, ignore_index=EMPTY, reduction="sum")
         count = (targets != EMPTY).sum()

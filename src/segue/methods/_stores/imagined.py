@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from segue.core.scenario import Step
 from segue.data.batches import Batch
-from segue.losses import labels_of_map, wide
+from segue.data.transfer import sent
+from segue.losses import finest, labels_of_map, wide
 from segue.losses.processes import sum_over_processes
 from segue.models.head import SLOPE
 from segue.models.segmenter import Teacher
@@ -41,27 +42,29 @@ class Imagined:
         self.teacher = teacher.model.classifier
         self.mean_F, self.deviation_F = wide(norm.bias.detach().clone()), wide(norm.weight.detach().abs())
         width = len(self.mean_F)
-        sums = torch.zeros(width + 1, width + 1, dtype=torch.float64, device=self.mean_F.device)
+        kind = finest(self.mean_F.device)
+        sums = torch.zeros(width + 1, width + 1, dtype=kind, device=self.mean_F.device)
         for batch in batches:
             h_BFhw = teacher(batch.images).features["h"]
             there_Bhw = labels_of_map(batch.labels, h_BFhw) < step.num_old
-            x_NF = before_activation(h_BFhw.movedim(1, -1)[there_Bhw].double())
+            x_NF = before_activation(h_BFhw.movedim(1, -1)[there_Bhw].to(kind))
             x_NE = torch.cat([x_NF, torch.ones_like(x_NF[:, :1])], dim=1)
             sums += x_NE.mT @ x_NE
         correlation_FF = TOGETHER * correlations(sum_over_processes(sums))
         correlation_FF.fill_diagonal_(1 + 1e-4)
         self.root_FF = torch.linalg.cholesky(correlation_FF).to(self.mean_F.dtype)
         rows_OF = torch.cat([part.weight.flatten(1) for part in self.teacher.parts]).to(self.mean_F.dtype)
+        counts = torch.tensor([self.background] + [self.per_class] * (len(rows_OF) - 1))
+        self.meant_M = torch.repeat_interleave(counts).to(self.mean_F.device)
         # S (w_c - w_0), in units of the channels' deviations
         self.shift_OF = (rows_OF - rows_OF[:1]) * self.deviation_F @ self.root_FF @ self.root_FF.mT
 
     @torch.no_grad()
     def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Features, M x F, and what the teacher says of them, M x O."""
-        counts = [self.background] + [self.per_class] * (len(self.shift_OF) - 1)
-        meant_M = torch.repeat_interleave(torch.tensor(counts)).to(self.mean_F.device)
-        noise_MF = torch.randn(len(meant_M), len(self.mean_F), generator=generator).to(self.mean_F)
-        x_MF = self.mean_F + self.deviation_F * (noise_MF @ self.root_FF.mT + self.shift_OF[meant_M])
+        shape = len(self.meant_M), len(self.mean_F)
+        noise_MF = sent(torch.randn(shape, generator=generator).to(self.mean_F.dtype), self.mean_F.device)
+        x_MF = self.mean_F + self.deviation_F * (noise_MF @ self.root_FF.mT + self.shift_OF[self.meant_M])
         h_MF = torch.where(x_MF > 0, x_MF, SLOPE * x_MF)
         return h_MF, wide(self.teacher.at_places(h_MF)).softmax(1)
 

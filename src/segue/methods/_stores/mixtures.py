@@ -7,6 +7,7 @@ Shapes: F channels of the head's map h, C components of a class, K channels, N f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +15,11 @@ from torch import Tensor, nn
 
 from segue.core.scenario import Step
 from segue.data.batches import Batch
+from segue.data.transfer import sent
+from segue.losses import finest
 from segue.losses.mixtures import log_densities
 from segue.losses.processes import sum_over_processes
-from segue.methods._stores import Sure
+from segue.methods._stores import Once, Sure, labels_to_draw
 from segue.methods._stores.places import chosen_places
 
 COMPONENTS = 3
@@ -40,13 +43,18 @@ class Mixtures(nn.Module):
 
     def __init__(self, channels: int, per_class: int) -> None:
         super().__init__()
-        self.per_class = per_class
+        self.per_class, self._once = per_class, Once()
         self.register_buffer("means", torch.zeros(0, COMPONENTS, channels))
         self.register_buffer("variances", torch.zeros(0, COMPONENTS, channels))
         self.register_buffer("shares", torch.zeros(0, COMPONENTS))
         self.register_buffer("counts", torch.zeros(0))
 
+    def _load_from_state_dict(self, *given: Any) -> None:
+        self._once.forget()
+        super()._load_from_state_dict(*given)
+
     def grow(self, step: Step) -> None:
+        self._once.forget()
         more = step.num_channels - len(self.counts)
         for name, value in list(self.named_buffers()):
             setattr(self, name, F.pad(value, (0, 0) * (value.dim() - 1) + (0, more)))
@@ -54,11 +62,12 @@ class Mixtures(nn.Module):
     @torch.no_grad()
     def collect(self, features: Callable[[Tensor], Tensor], batches: Iterable[Batch], step: Step) -> None:
         """Take the classes of a step, and in the first background, from one pass over its images."""
+        self._once.forget()
         channels, first = step.num_channels, 0 if step.first else step.num_old
         quota_K = torch.tensor([0] * first + [MOST] * (channels - first), device=self.counts.device)
         chosen, numbers_K = chosen_places(features, batches, quota_K)
         for k in range(first, channels):
-            features_NF = chosen.features_NF[chosen.labels_N == k].double()
+            features_NF = chosen.features_NF[chosen.labels_N == k].to(finest(self.counts.device))
             if len(features_NF):
                 self.counts[k] = numbers_K[k]
                 for kept, value in zip(self._gaussians(), fitted(features_NF), strict=True):
@@ -69,6 +78,9 @@ class Mixtures(nn.Module):
 
     def of_classes(self, num_old: int) -> tuple[Tensor, Tensor, Tensor]:
         """Means, variances and shares of the old classes that have been seen, without background."""
+        return self._once(("classes", num_old), lambda: self._of_classes(num_old))
+
+    def _of_classes(self, num_old: int) -> tuple[Tensor, Tensor, Tensor]:
         known = self.counts[1:num_old] > 0
         means, variances, shares = (each[1:num_old][known] for each in self._gaussians())
         return means, variances, shares
@@ -76,27 +88,29 @@ class Mixtures(nn.Module):
     def directions_of(self, num_old: int) -> Tensor:
         """Where the Gaussians of the old classes point, without background: J x F."""
         means, _, shares = self.of_classes(num_old)
-        return F.normalize(means[shares > 0], dim=1)
+        return self._once(("directions", num_old), lambda: F.normalize(means[shares > 0], dim=1))
 
     def like(self, labels_M: Tensor, generator: torch.Generator, by_element: bool = False) -> Tensor:
         """New features of some classes: M x F. There is no length of its own that `by_element` could mean."""
-        chances_M1 = torch.rand(len(labels_M), 1, generator=generator).to(self.shares)
+        kind, device = self.means.dtype, labels_M.device
+        chances_M1 = sent(torch.rand(len(labels_M), 1, generator=generator).to(kind), device)
         below_MC = chances_M1 < self.shares[labels_M].cumsum(1)
         component_M = below_MC.to(torch.uint8).argmax(1)
-        noise_MF = torch.randn(len(labels_M), self.means.shape[2], generator=generator).to(self.means)
+        shape = len(labels_M), self.means.shape[2]
+        noise_MF = sent(torch.randn(shape, generator=generator).to(kind), device)
         return self.means[labels_M, component_M] + self.variances[labels_M, component_M].sqrt() * noise_MF
 
     def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """`per_class` features of each class that has been seen, with their labels."""
-        known = [k for k, count in enumerate(self.counts.tolist()) if count > 0]
-        labels_M = torch.tensor(known, device=self.counts.device).repeat_interleave(self.per_class)
+        labels_M = self._once("labels", lambda: labels_to_draw(self.counts, self.per_class))
         return self.like(labels_M, generator), labels_M
 
     @torch.no_grad()
     def follow(self, places: Iterable[Sure], num_old: int) -> None:
         """Take in the student's features of old classes that both models are sure of: one round of EM, in
         which what was kept counts by its number."""
-        width, dtype = self.means.shape[2], torch.float64
+        self._once.forget()
+        width, dtype = self.means.shape[2], finest(self.counts.device)
         totals = torch.zeros(num_old, COMPONENTS, 2 * width + 1, dtype=dtype, device=self.counts.device)
         for place in places:
             joint_NKC = log_densities(place.features_NF.to(dtype), *self._doubled(num_old))
@@ -118,7 +132,7 @@ class Mixtures(nn.Module):
             kept[:num_old][moved_K] = value[moved_K].to(kept.dtype)
 
     def _doubled(self, channels: int) -> tuple[Tensor, Tensor, Tensor]:
-        means, variances, shares = (each[:channels].double() for each in self._gaussians())
+        means, variances, shares = (each[:channels].to(finest(each.device)) for each in self._gaussians())
         return means, variances, shares
 
 
