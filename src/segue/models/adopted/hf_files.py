@@ -25,6 +25,7 @@ def loaded(
                 str(folder),
                 config=hf_config(source),
                 local_files_only=True,
+                trust_remote_code=False,
                 weights_only=True,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
