@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,13 @@ from segue.core.packed import packed_counts
 from segue.core.records import atomic_file
 
 PARTS = ("hits", "truth", "predicted")
+MOST = 2**28
+"""bytes that a file may unpack to: 100,000 test images and 200 classes; one of a megabyte may claim any"""
+DAMAGED = (
+    *(ValueError, TypeError, KeyError, OSError, EOFError, RuntimeError, MemoryError, OverflowError),
+    *(zipfile.BadZipFile, zlib.error, struct.error, SyntaxError),
+)
+"""errors of numpy and zipfile for files that are none of these; NotImplementedError is a RuntimeError"""
 
 
 @dataclass(frozen=True)
@@ -58,9 +67,15 @@ def read_counts(folder: Path, step: int) -> ImageCounts | None:
 
 def _from_bytes(content: bytes, path: Path) -> ImageCounts:
     try:
+        with zipfile.ZipFile(io.BytesIO(content)) as packed:
+            if sum(member.file_size for member in packed.infolist()) > MOST:
+                raise ValueError(f"it unpacks to more than {MOST:,} bytes")
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            found = ImageCounts(file["counts"].astype(np.int64), str(file["images"]))
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+            counts, images = file["counts"], file["images"]
+        if counts.dtype.kind not in "iu":
+            raise ValueError(f"counts are whole numbers, not {counts.dtype}")
+        found = ImageCounts(counts.astype(np.int64), str(images))
+    except DAMAGED as error:
         raise UserError(f"{path} does not hold counts of single test images: {error}.") from error
     if found.counts.ndim != 3 or found.counts.shape[1] != len(PARTS) or found.counts.min(initial=0) < 0:
         raise UserError(f"{path} does not hold counts by image, part and channel: {found.counts.shape}.")
