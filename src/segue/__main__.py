@@ -33,7 +33,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _leave_current_folder() -> None:
-    """`python -m` looks for modules in the current folder first: a stray `yaml.py` there would be executed."""
+    """`python -m` looks for modules in the current folder first: a stray `yaml.py` there would be run."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     with suppress(OSError):  # a folder that is gone holds no modules
         if not sys.flags.safe_path and not os.path.samefile(sys.path[0] or ".", root):

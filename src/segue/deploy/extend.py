@@ -145,8 +145,8 @@ def _method_of(model: Model, said: str | None) -> str:
     name = model.history.method
     if name.endswith(".py") and not plugins.was_run(name):
         raise UserError(
-            f"The model was made by a method file of somebody's own ({name}), which is run only if you name it:"
-            " --method FILE.py."
+            f"The model was made by a method file of somebody's own ({name}), which is run only if you name"
+            " it: --method FILE.py."
         )
     return name
 

@@ -1,7 +1,7 @@
 """What a description of a network may say. It may come from a stranger: it names no file, address or code.
 
-Libraries hand settings on to one another, at any depth of a config: timm opens the file `checkpoint_path`, and
-takes `hf-hub:` and `local-dir:` for names of networks; transformers fetches and runs the kernels that an
+Libraries hand settings on to one another, at any depth of a config: timm opens the file `checkpoint_path`,
+and takes `hf-hub:` and `local-dir:` for names of networks; transformers fetches and runs the kernels that an
 `attn_implementation` with a slash in it names.
 """
 
