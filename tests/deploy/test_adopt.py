@@ -372,7 +372,7 @@ def test_names_of_code_are_dropped_from_a_description_and_names_of_classes_stay(
         "id2label": names,
         "backbone_config": {"id2label": names},
     }
-    assert build_module({"kind": "hf", "config": {**HF, **said}}).num_labels == 3
+    assert build_module({"kind": "hf", "config": {**HF, **said}}).config.num_labels == 3
 
 
 @pytest.mark.parametrize(
