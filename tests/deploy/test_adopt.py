@@ -302,6 +302,13 @@ def test_every_differing_key_of_a_folder_counts_and_ten_are_shown(tmp_path: Path
     assert "does not fit" in lines[0] and len(lines) == 12 and lines[-1].strip() == "and 6 more"
 
 
+def test_a_folder_that_names_another_model_is_refused(tmp_path: Path) -> None:
+    adopted("hf SegFormer").save_native(tmp_path / "own")
+    (tmp_path / "own" / "adapter_config.json").write_text('{"base_model_name_or_path": "x/y"}')
+    with pytest.raises(UserError, match="holds an adapter"):
+        segue.load(f"hf:{tmp_path / 'own'}", device="cpu")
+
+
 @pytest.mark.parametrize("method", ["ssul", "dkd", "star", "acil"])
 def test_methods_with_a_classifier_of_their_own_do_not_go_on_with_a_trained_one(
     tmp_path: Path, method: str
