@@ -12,16 +12,17 @@ from segue.deploy.onnx_model import open_session
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
+SHAPE = (1, 1, 4, 4)
 
 
 def model(place: str) -> bytes:
     """A file that adds what lies at a place to its input."""
-    weights = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[1, 4])
+    weights = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=SHAPE)
     weights.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", place), ("length", "16")):
+    for key, value in (("location", place), ("offset", "0"), ("length", "64")):
         entry = weights.external_data.add()
         entry.key, entry.value = key, value
-    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, SHAPE) for name in ("x", "y")]
     node = onnx.helper.make_node("Add", ["x", "w"], ["y"])
     graph = onnx.helper.make_graph([node], "outside", ends[:1], ends[1:], [weights])
     opset = [onnx.helper.make_opsetid("", 17)]
@@ -35,7 +36,7 @@ def test_no_file_beside_the_model_is_read(
     here = tmp_path / "here"
     here.mkdir()
     for folder in (tmp_path, here):
-        (folder / "secret.bin").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+        (folder / "secret.bin").write_bytes(np.arange(16, dtype=np.float32).tobytes())
     (here / "link.bin").symlink_to(tmp_path / "secret.bin")
     monkeypatch.chdir(here)
     with pytest.raises(UserError, match="not an ONNX file that onnxruntime can run"):
