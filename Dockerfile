@@ -10,9 +10,10 @@ WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
 COPY recipes ./recipes
-# this folder is installed, which has no version to pin
+COPY constraints ./constraints
+# this folder is installed, which has no version to pin; what it needs is of the versions that were tested
 # hadolint ignore=DL3013
-RUN pip install --no-cache-dir ".[serve]" && useradd --create-home --uid 10001 segue
+RUN pip install --no-cache-dir --constraint constraints/tested.txt ".[serve]" && useradd --create-home --uid 10001 segue
 
 USER 10001
 WORKDIR /home/segue

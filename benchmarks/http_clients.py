@@ -45,7 +45,7 @@ async def _client(address: str, image: bytes, end: float, found: Load) -> None:
     while (began := time.perf_counter()) < end:
         try:
             status = await asyncio.wait_for(_exchange(reader, writer, request), PATIENCE)
-        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError) as error:
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, ValueError) as error:
             found.errors.append(type(error).__name__)
             break
         if status == 200:

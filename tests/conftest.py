@@ -10,11 +10,18 @@ from typing import Any
 
 import pytest
 import torch
+from network_guard import guard
 
 
 @pytest.fixture(autouse=True)
 def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEGUE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a test loads, trains or predicts with, nothing asks a hub, a tracker or a mirror."""
+    guard(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from contextlib import suppress
 from types import FrameType
 
 STOPPED = 130
@@ -30,5 +32,14 @@ def _stop(number: int, frame: FrameType | None) -> None:
     os._exit(STOPPED)
 
 
+def _leave_current_folder() -> None:
+    """`python -m` looks for modules in the current folder first: a stray `yaml.py` there would be run."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    with suppress(OSError):  # a folder that is gone holds no modules
+        if not sys.flags.safe_path and not os.path.samefile(sys.path[0] or ".", root):
+            del sys.path[0]
+
+
 if __name__ == "__main__":
+    _leave_current_folder()
     main()

@@ -196,6 +196,20 @@ def test_real_process():
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{segue.__version__}\n", "")
 
 
+def test_modules_of_the_current_folder_are_not_imported(tmp_path):
+    """A folder of data may hold files of any name."""
+    for name in ("typer", "yaml", "numpy", "pydantic"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a file of the current folder was run')")
+    done = subprocess.run(
+        [sys.executable, "-m", "segue", "--version"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{segue.__version__}\n", "")
+
+
 def leaves(command, words: tuple[str, ...] = ()):
     """All verbs, each with the words that call it."""
     for name, below in getattr(command, "commands", {}).items():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -88,3 +91,50 @@ def test_counts_are_read_as_they_were_written(tmp_path: Path) -> None:
     counts_file(tmp_path, 2).write_bytes(b"no such file")
     with pytest.raises(UserError, match=r"2\.npz does not hold counts"):
         read_counts(tmp_path, 2)
+
+
+def packed(**arrays: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
+def claiming(shape: tuple[int, ...]) -> bytes:
+    """A file whose header speaks of more numbers than it holds."""
+    header, file = io.BytesIO(), io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<i4", "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("counts.npy", header.getvalue())
+    return file.getvalue()
+
+
+STRANGE = {
+    "one array": packed(counts=np.ones(3))[:60],
+    "floats": packed(counts=np.ones((1, 3, 2)), images=np.array("x")),
+    "complex": packed(counts=1j * np.ones((1, 3, 2)), images=np.array("x")),
+    "more than memory": claiming((10**12, 3, 4)),
+    "unpacks to too much": packed(
+        counts=np.zeros((2**16 + 1, 3, 1024 // 3 + 1), np.int32), images=np.array("x")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_strange_counts_are_a_sentence(tmp_path: Path, name: str) -> None:
+    path = counts_file(tmp_path, 0)
+    path.parent.mkdir()
+    path.write_bytes(STRANGE[name])
+    with pytest.raises(UserError, match="does not hold counts"):
+        read_counts(tmp_path, 0)
+
+
+def test_damaged_counts_are_a_sentence_or_counts(tmp_path: Path) -> None:
+    whole = ImageCounts(counts(some()), digest(["a"])).to_bytes()
+    path, chance = counts_file(tmp_path, 0), np.random.default_rng(0)
+    path.parent.mkdir()
+    for _ in range(300):
+        damaged = bytearray(whole)
+        damaged[chance.integers(len(whole))] = chance.integers(256)
+        path.write_bytes(damaged)
+        with contextlib.suppress(UserError):
+            read_counts(tmp_path, 0)

@@ -327,4 +327,4 @@ def test_traps_leave_nothing(tmp_path, monkeypatch, trap):
 def test_python_without_the_data_filter(tmp_path, monkeypatch):
     monkeypatch.delattr(tarfile, "data_filter")
     (tmp_path / "mine.tar").write_bytes(TAR)
-    assert "3.10.12" in refusal(fetch_data, "voc", tmp_path / "data", [tmp_path / "mine.tar"])
+    assert "3.11.4" in refusal(fetch_data, "voc", tmp_path / "data", [tmp_path / "mine.tar"])

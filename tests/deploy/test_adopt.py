@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from foreign_folders import HF
 from foreign_networks import CLASSES, MEAN, NETWORKS, STD, OwnUNet, network, normalised, pictures
 from own_folder import write_pair
 from PIL import Image
@@ -21,6 +23,7 @@ from segue.deploy.adopt import adopt_from
 from segue.deploy.folder_images import folder_images
 from segue.deploy.normalisation import surer_normalisation
 from segue.models.adopted import trees
+from segue.models.adopted.described import plain_settings
 from segue.models.adopted.sources import build_module
 
 SHORT = ("train.crop=32", "train.epochs=1", "train.batch_size=2", "train.workers=0", "eval.samples=0")
@@ -299,6 +302,13 @@ def test_every_differing_key_of_a_folder_counts_and_ten_are_shown(tmp_path: Path
     assert "does not fit" in lines[0] and len(lines) == 12 and lines[-1].strip() == "and 6 more"
 
 
+def test_a_folder_that_names_another_model_is_refused(tmp_path: Path) -> None:
+    adopted("hf SegFormer").save_native(tmp_path / "own")
+    (tmp_path / "own" / "adapter_config.json").write_text('{"base_model_name_or_path": "x/y"}')
+    with pytest.raises(UserError, match="holds an adapter"):
+        segue.load(f"hf:{tmp_path / 'own'}", device="cpu")
+
+
 @pytest.mark.parametrize("method", ["ssul", "dkd", "star", "acil"])
 def test_methods_with_a_classifier_of_their_own_do_not_go_on_with_a_trained_one(
     tmp_path: Path, method: str
@@ -311,6 +321,14 @@ def test_methods_with_a_classifier_of_their_own_do_not_go_on_with_a_trained_one(
     assert not (tmp_path / "out").exists()
 
 
+def smp(**settings: object) -> dict[str, object]:
+    return {"kind": "smp", "name": "Unet", "config": {"encoder_name": "tu-test_resnet", **settings}}
+
+
+def upernet(backbone: object) -> dict[str, object]:
+    return {"kind": "hf", "config": {"model_type": "upernet", "backbone_config": backbone}}
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -318,6 +336,18 @@ def test_methods_with_a_classifier_of_their_own_do_not_go_on_with_a_trained_one(
         ({"kind": "smp", "name": "Unet", "config": {"encoder_name": "tu-hf-hub:x/y"}}, "names an address"),
         ({"kind": "smp", "name": "from_pretrained", "config": {}}, "has no network"),
         ({"kind": "hf", "config": {"model_type": "upernet", "backbone": "x/y"}}, "to be fetched"),
+        (smp(checkpoint_path="weights.pth"), "weights read or fetched .checkpoint_path"),
+        (smp(pretrained_cfg={"file": "weights.pth"}), "weights read or fetched .pretrained_cfg"),
+        (smp(aux_params={"activation": "/etc/passwd"}), "names an address or a file .activation"),
+        (upernet({"model_type": "timm_backbone", "backbone": "hf-hub:x/y"}), "names an address .* .backbone"),
+        (
+            upernet({"model_type": "timm_backbone", "backbone": "local-dir:x"}),
+            "names an address .* .backbone",
+        ),
+        (upernet({"model_type": "resnet", "use_pretrained_backbone": True}), "weights read or fetched"),
+        (upernet("facebook/dinov2-base"), "names an address .* .backbone_config"),
+        (upernet(functools.reduce(lambda inner, _: {"a": inner}, range(50), 0)), "more than 20 levels"),
+        ({"kind": "hf", "config": {"model_type": "segformer", "depths": "x"}}, "transformers"),
         ({"kind": "python", "code": "/tmp/evil.py:run"}, "run only if you name it"),
         ({"kind": "mmseg"}, "no family of networks"),
     ],
@@ -328,6 +358,28 @@ def test_descriptions_of_strangers_run_and_fetch_nothing(source: dict[str, objec
             pytest.importorskip(library)
     with pytest.raises(UserError, match=words):
         build_module(source)
+
+
+def test_names_of_code_are_dropped_from_a_description_and_names_of_classes_stay() -> None:
+    pytest.importorskip("transformers")
+    said = {
+        "attn_implementation": "x/kernel",
+        "auto_map": {"AutoConfig": "code.Evil"},
+        "_name_or_path": "x/y",
+    }
+    names = {"0": "wall / fence", "1": "a:b"}
+    config = {
+        "model_type": "segformer",
+        **said,
+        "id2label": names,
+        "backbone_config": {**said, "id2label": names},
+    }
+    assert plain_settings(config) == {
+        "model_type": "segformer",
+        "id2label": names,
+        "backbone_config": {"id2label": names},
+    }
+    assert build_module({"kind": "hf", "config": {**HF, **said}}).config.num_labels == 3
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from PIL import Image
 
 import segue
 from segue.core import records
+from segue.deploy import model_folder
 from segue.engine import run as run_module
 from segue.engine.folder import locked
 
@@ -187,3 +188,18 @@ def test_a_model_that_keeps_nothing_is_extended_and_it_is_said(
     assert "does not hold all" in err and str(tmp_path / "bare") in err
     code, _, err = command_line("extend", tmp_path / "model", birds, "--out", tmp_path / "other")
     assert code in (0, 1) and "does not hold all" not in err
+
+
+def test_a_method_file_that_only_the_model_names_is_not_run(
+    refused, own_model: Path, birds: Path, tmp_path: Path
+):
+    evil = own_model / "evil.py"
+    evil.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    config = json.loads((own_model / "config.json").read_text())
+    config["segue"]["recipe"]["method"]["name"] = str(evil)
+    prepared = json.loads((own_model / "preprocessor_config.json").read_text())
+    tensors = model_folder._tensors(own_model)
+    config["segue"]["digest"] = model_folder._digest(config, prepared, *tensors)
+    (own_model / "config.json").write_text(json.dumps(config))
+    assert "run only if you name it" in refused(own_model, birds).replace("\n", " ")
+    assert not (tmp_path / "ran").exists()

@@ -19,6 +19,7 @@ STRANGE: dict[str, Callable[[Path, Path], object]] = {
     "notes.txt": lambda path, _: path.write_text("mine"),
     "inside": lambda path, _: path.mkdir(),
     "2.jpg": lambda path, other: path.symlink_to(other),
+    "annotations.json": lambda path, _: path.write_text("mine"),
     "link.json": lambda path, other: path.symlink_to(other),
 }
 
@@ -66,3 +67,29 @@ def test_a_linked_folder_and_one_of_the_users_own_stay(model: Model, tmp_path: P
         with pytest.raises(segue.UserError, match=part):
             model.save(place)
     assert (mine / FITTING[part]).exists()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"README.md": "mine"},
+        {"config.json": '{"model_type": "segformer"}', "model.safetensors": "weights", "README.md": "mine"},
+        {"config.json": "no JSON"},
+        {"model.safetensors": "weights of another program"},
+    ],
+    ids=str,
+)
+def test_files_of_the_same_names_are_not_replaced(model: Model, tmp_path: Path, files: dict[str, str]):
+    """As in a folder of another library, or one with notes of the user."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(segue.UserError, match="name a folder of its own"):
+        model.save(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
+
+
+def test_a_save_that_was_stopped_is_done_again(model: Model, tmp_path: Path):
+    model.save(tmp_path / "model")
+    (tmp_path / "model" / "config.json").unlink()
+    model.save(tmp_path / "model")
+    assert segue.load(tmp_path / "model", "cpu").classes == model.classes

@@ -175,7 +175,6 @@ def test_gpus_are_those_that_the_environment_allows(monkeypatch: pytest.MonkeyPa
     assert grid.available_gpus("cuda:1") == grid.available_gpus("cpu") == []
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 always looks in the current folder")
 def test_modules_in_the_current_folder_are_not_executed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

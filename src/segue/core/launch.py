@@ -49,7 +49,7 @@ def end_with_parent() -> None:
 
 @contextmanager
 def safe_path() -> Iterator[None]:
-    """Processes that are started here take no modules from the current folder (from Python 3.11 on).
+    """Processes that are started here take no modules from the current folder.
 
     multiprocessing starts `python -c`, which looks there first: a stray `pickle.py` would be executed.
     """

@@ -63,6 +63,11 @@ def declared(name: str) -> type[Declaration]:
     return found if found is not None and _is_complete(found) else find("method", name)
 
 
+def was_run(name: str) -> bool:
+    """Whether a file of one's own has been imported already, because somebody named it."""
+    return user_path(name).resolve() in _files
+
+
 def _is_complete(found: type[Declaration]) -> bool:
     """Whether all that the types of its settings name was there without torch."""
     try:

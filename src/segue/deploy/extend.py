@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from segue.core import plugins
 from segue.core.config import RunConfig, TrainConfig
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
@@ -132,9 +133,22 @@ def _step_words(
         name = method or STUDENT_METHOD
         check_method(name, teacher)
         return name, with_balance(student_words(overrides, device))
-    name = method or (model.history.method if model.history is not None else DEFAULT_METHOD)
+    name = _method_of(model, method)
     said = [*_without_layer(model, name, overrides), *overrides]
     return name, with_balance(with_freezing(model, name, said, device))
+
+
+def _method_of(model: Model, said: str | None) -> str:
+    """The method that is said, else the model's own. A file that only the model names is not run."""
+    if said is not None or model.history is None:
+        return said or DEFAULT_METHOD
+    name = model.history.method
+    if name.endswith(".py") and not plugins.was_run(name):
+        raise UserError(
+            f"The model was made by a method file of somebody's own ({name}), which is run only if you name"
+            " it: --method FILE.py."
+        )
+    return name
 
 
 def _own_module(model: Model) -> nn.Module | None:
@@ -274,7 +288,7 @@ def recipe_of(
     stored: dict[str, Any] = dict(history.recipe) if history is not None else {}
     if preset is not None or history is None:
         stored = merge(stored, _preset_values(model, data, preset, device))
-    name = method or (history.method if history is not None else DEFAULT_METHOD)
+    name = _method_of(model, method)
     own = _is_own(model, name)
     scenario = {
         "dataset": "folder",

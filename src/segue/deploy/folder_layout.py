@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
+
 from segue.core.errors import UserError
+from segue.core.ordinary import check_ordinary, read_ordinary
 from segue.deploy.card_pictures import PICTURES
 
 WEIGHTS, KEPT, CONFIG, PREPARATION, CARD = (
@@ -14,8 +18,16 @@ WEIGHTS, KEPT, CONFIG, PREPARATION, CARD = (
 FILES = (WEIGHTS, KEPT, CONFIG, PREPARATION, CARD)
 NATIVE = "native"
 """folder in a model folder: the model as its own library writes it"""
-FOLDERS = {PICTURES: re.compile(r"\d\.jpg"), NATIVE: re.compile(r".+\.(json|safetensors|md)")}
+FOLDERS = {
+    PICTURES: re.compile(r"\d\.jpg"),
+    NATIVE: re.compile(
+        r"(config|preprocessor_config|classes|build|model\.safetensors\.index)\.json|README\.md"
+        r"|(weights|model(-\d+-of-\d+)?)\.safetensors"
+    ),
+}
 """folders in a model folder, with the names of the files in them"""
+MARK = {"format": "pt", "writer": "segue"}
+"""metadata of the weights: whose tensors they are for other libraries, and who wrote the folder"""
 
 
 def is_model_folder(path: Path) -> bool:
@@ -33,13 +45,28 @@ def check_place(folder: Path) -> None:
     """Refuse a place that holds anything but a model folder: nothing else is ever replaced."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: name a folder for the model.")
-    for path in sorted(folder.iterdir()) if folder.exists() else ():
-        if path.name in FILES:
+    there = sorted(folder.iterdir()) if folder.exists() else []
+    ours = bool(there) and _is_ours(folder)
+    for path in there:
+        if ours and path.name in FILES:
             continue
-        foreign = _foreign(path) if path.name in FOLDERS and is_model_folder(folder) else path
+        foreign = _foreign(path) if ours and path.name in FOLDERS else path
         if foreign is not None:
             name = foreign.relative_to(folder)
             raise UserError(f"{folder} holds other files ({name}): name a folder of its own for the model.")
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether Segue wrote a folder: its config says so, or, where a save was stopped, its weights do."""
+    try:
+        if (folder / CONFIG).exists():
+            document = json.loads(read_ordinary(folder / CONFIG))
+            return isinstance(document, dict) and isinstance(document.get("segue"), dict)
+        check_ordinary(folder / WEIGHTS)
+        with safe_open(folder / WEIGHTS, framework="pt") as file:
+            return (file.metadata() or {}) == MARK
+    except (OSError, ValueError, RecursionError, SafetensorError):
+        return False
 
 
 def _foreign(part: Path) -> Path | None:

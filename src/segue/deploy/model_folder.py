@@ -37,6 +37,7 @@ from segue.deploy.folder_layout import (
     CARD,
     CONFIG,
     KEPT,
+    MARK,
     NATIVE,
     PREPARATION,
     WEIGHTS,
@@ -50,8 +51,6 @@ from segue.models.network import Network
 FORMAT = "segue-folder-1"
 READABLE = (FORMAT,)
 """formats of all versions so far: what was written once can always be read"""
-FRAMEWORK = {"format": "pt"}
-"""metadata by which other libraries know whose tensors these are"""
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def save_folder(folder: Path, network: Network, header: Header, history: History
     check_place(folder)
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     kept = dict(history.kept) if history is not None else {}
-    weights, rest = save_tensors(state, FRAMEWORK), save_tensors(kept, FRAMEWORK) if kept else b""
+    weights, rest = save_tensors(state, MARK), save_tensors(kept, MARK) if kept else b""
     preparation = _preparation(network, header)
     about = {
         "header": dataclasses.asdict(header),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ LARGEST = 2**31
 """bytes of the largest ONNX file"""
 QUIET = 4
 """onnxruntime's level of messages with which it ends; its errors become sentences here"""
+OUTSIDE = "session.model_external_initializers_file_folder_path"
+"""onnxruntime's setting for the folder of weights outside the file; else it is the current one"""
 
 
 def load_onnx(path: str | Path, device: str = "auto") -> OnnxModel:
@@ -108,6 +111,8 @@ def open_session(content: bytes, device: str = "auto", name: str = "The file", t
     providers = [each for each in wanted if each in runtime.get_available_providers()]
     check_seal(content, name)
     try:
-        return runtime.InferenceSession(content, options, providers=providers)
+        with TemporaryDirectory() as empty:  # where weights outside the file are looked for: there are none
+            options.add_session_config_entry(OUTSIDE, empty)
+            return runtime.InferenceSession(content, options, providers=providers)
     except Exception as error:  # onnxruntime has a class of its own for each kind of damage
         raise UserError(f"{name} is not an ONNX file that onnxruntime can run: {reason_of(error)}") from error

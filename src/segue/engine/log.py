@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ class RunLog:
         times = {
             "step": line["step"],
             "iteration": line["iteration"],
-            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "seconds": round(seconds, 3),
             "iterations_per_second": round(speed, 4),
             "peak_memory": peak_memory,

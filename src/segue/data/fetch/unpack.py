@@ -68,7 +68,7 @@ def _unpack_tar(file: Path, work: Path, admit: Admit) -> None:
     if not hasattr(tarfile, "data_filter"):
         raise _Refused(
             f"Python {sys.version.split()[0]} has no safe way to do it (tarfile's data filter)."
-            " Use Python 3.10.12, 3.11.4, 3.12 or a later one"
+            " Use Python 3.11.4, 3.12 or a later one"
         )
 
     def only_plain(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:

@@ -70,7 +70,7 @@ def metadata(about: About, stride: int, size: int | None = None) -> dict[str, st
         "version": segue.__version__,
         "license": "other",
         "author": "Segue",
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "description": f"Semantic segmentation, {len(about.classes)} channels; image 0..255, RGB, NCHW",
     }
 

@@ -63,7 +63,7 @@ class Intake:
     async def _in_time(self, request: Request, receipt: _Receipt) -> bytes:
         try:
             return await asyncio.wait_for(self._body(request, receipt), self.limits.body_seconds)
-        except asyncio.TimeoutError as error:
+        except TimeoutError as error:
             message = f"The file did not arrive within {self.limits.body_seconds:g} seconds."
             raise Refused(408, message, {"Connection": "close"}) from error
         except ClientDisconnect as error:

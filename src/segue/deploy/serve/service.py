@@ -87,7 +87,7 @@ class Service:
                 answer = await asyncio.wait_for(
                     self._answer(content, wanted, asked), self.limits.answer_seconds
                 )
-            except asyncio.TimeoutError as error:
+            except TimeoutError as error:
                 message = f"The image was not answered within {self.limits.answer_seconds:g} seconds."
                 raise Refused(503, message, {"Retry-After": "10"}) from error
             self.metrics.answered(time.perf_counter() - began)

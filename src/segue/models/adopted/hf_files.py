@@ -12,6 +12,9 @@ from segue.core.errors import UserError
 from segue.models.adopted.sources import hf_config
 from segue.models.adopted.weights import refuse
 
+ADAPTER = "adapter_config.json"
+"""file by which transformers takes the model that it names for the folder's own"""
+
 
 def loaded(
     folder: Path, source: dict[str, Any], anew: Sequence[str] = (), task: str = "SemanticSegmentation"
@@ -19,12 +22,17 @@ def loaded(
     """The network of a folder of `save_pretrained`, strictly; parts under the names `anew` may differ."""
     import transformers
 
+    if (folder / ADAPTER).exists():
+        raise UserError(
+            f"{folder} holds an adapter ({ADAPTER}), which names another model: merge the two first."
+        )
     try:
         with without_bars():
             module, differences = getattr(transformers, f"AutoModelFor{task}").from_pretrained(
                 str(folder),
                 config=hf_config(source),
                 local_files_only=True,
+                trust_remote_code=False,
                 weights_only=True,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,

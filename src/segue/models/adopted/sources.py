@@ -18,6 +18,7 @@ from torch import nn
 from segue.core.errors import UserError, suggest
 from segue.core.extras import needed
 from segue.core.ordinary import user_path
+from segue.models.adopted.described import plain_settings
 
 
 def build_module(source: Mapping[str, Any]) -> nn.Module:
@@ -79,13 +80,11 @@ def smp_module(source: Mapping[str, Any], fetch: bool = False) -> nn.Module:
     `fetch`: smp downloads weights of the encoder, which a user asks for, never a description.
     """
     smp = needed("segmentation_models_pytorch", "smp", "The network")
-    config = {**source["config"], "encoder_weights": None}
+    config = plain_settings({**source["config"], "encoder_weights": None})
     kinds = {kind.__name__: kind for kind in smp.MODEL_ARCHITECTURES_MAPPING.values()}
     name, encoder = str(source["name"]), str(config.get("encoder_name", ""))
     if name not in kinds:
         raise UserError(f"smp has no network '{name}'.{suggest(name, kinds)}")
-    if ":" in encoder or "/" in encoder:
-        raise UserError(f"The encoder '{encoder}' names an address: only encoders by their names are built.")
     if not encoder.startswith("tu-") and encoder not in (known := smp.encoders.get_encoder_names()):
         raise UserError(f"smp has no encoder '{encoder}'.{suggest(encoder, known)} Those of timm: tu-NAME.")
     if fetch:
@@ -106,8 +105,8 @@ def hf_module(source: Mapping[str, Any]) -> nn.Module:
     described = hf_config(source)
     transformers = needed("transformers", "hf", "The network")
     try:
-        return transformers.AutoModelForSemanticSegmentation.from_config(described)
-    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, ImportError) as error:
+        return transformers.AutoModelForSemanticSegmentation.from_config(described, trust_remote_code=False)
+    except Exception as error:  # whatever a library raises for settings that it did not make
         kind = source["config"].get("model_type")
         raise UserError(f"transformers cannot build '{kind}' for segmentation: {_reason(error)}") from error
 
@@ -115,16 +114,17 @@ def hf_module(source: Mapping[str, Any]) -> nn.Module:
 def hf_config(source: Mapping[str, Any]) -> Any:
     """The config, if it fetches nothing."""
     transformers = needed("transformers", "hf", "The network")
-    config = {key: value for key, value in source["config"].items() if key != "auto_map"}
+    config = dict(source["config"])
     if config.get("backbone") is not None or config.get("use_pretrained_backbone"):
         raise UserError(
             f"The config names a backbone to be fetched ({config.get('backbone')}): only networks are built"
             " whose config describes all of it (backbone_config)."
         )
+    config = plain_settings(config)
     kind = str(config.pop("model_type", ""))
     try:
         return transformers.AutoConfig.for_model(kind, **config)
-    except ValueError as error:
+    except Exception as error:  # whatever a library raises for settings that it did not make
         raise UserError(f"transformers knows no network '{kind}': {_reason(error)}") from error
 
 
