@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
+from segue.core.classes import ClassTable
 from segue.core.errors import UserError
+from segue.core.scenario import make_scenario
 from segue.report import metrics_table, results_table
 from segue.report.comparison import compare, format_number, split_text
 from segue.report.tables import metrics_sheet, results_sheet
@@ -160,6 +163,15 @@ def test_markup_in_names_is_shown_as_it_is(make_run):
 def test_split_text():
     assert split_text((("a", "b"), ("c",))) == "2-1"
     assert split_text((("a", "b"), *((str(k),) for k in range(10)))) == "2-1x10"
+
+
+@pytest.mark.parametrize("sizes", [(5, 2, 2), (4, 3, 2), (3,) * 8, (100, *[10] * 5), (10, *[1] * 10, 2, 2)])
+def test_what_a_table_prints_is_a_split(sizes: tuple[int, ...]):
+    names = iter(f"c{number}" for number in range(sum(sizes)))
+    groups = tuple(tuple(islice(names, size)) for size in sizes)
+    classes = ClassTable("shapes", dict(enumerate(sum(groups, ()), start=1)))
+    scenario = make_scenario(classes, split_text(groups))
+    assert tuple(map(len, scenario.groups)) == sizes
 
 
 def test_format_number():

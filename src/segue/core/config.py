@@ -42,7 +42,7 @@ class ScenarioConfig:
     dataset: str
     """name of a data set, or a data set file (mine.py)"""
     split: str | list[list[str | int]]
-    """B-I (B classes first, then I at a time), or the classes of each step"""
+    """B-I (B classes first, then I at a time), the number of classes of each step (5-2-2), or the classes"""
     mode: Mode = "overlapped"
     """rule that gives images to steps, and labels to their old and later classes"""
     void: VoidPolicy = "background"
