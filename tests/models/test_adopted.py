@@ -150,6 +150,18 @@ def test_sizes_that_the_network_does_not_take_are_padded_and_cut(height: int, wi
     assert torch.allclose(upsample(logits, (height, width), "aligned"), whole, atol=1e-4)
 
 
+@pytest.mark.parametrize(("height", "width"), [(18, 24), (40, 20), (1, 1)])
+def test_images_that_are_too_small_for_the_network_are_padded_and_cut(height: int, width: int) -> None:
+    """SegFormer's attention takes maps of 8 x 8 and larger at stride 4."""
+    ours, images = adopted(network("hf SegFormer")), pictures(height, width, 1)
+    assert ours.parts.least == 32 and "least side" in dict(ours.parts.told)
+    with torch.no_grad():
+        logits = ours(images).logits
+        padded = F.pad(images.float(), (0, max(0, 32 - width), 0, max(0, 32 - height)), mode="replicate")
+        whole = upsample(ours(padded).logits, padded.shape[-2:], "bilinear")[..., :height, :width]
+    assert torch.allclose(upsample(logits, (height, width), "bilinear"), whole, atol=1e-4)
+
+
 def test_auxiliary_heads_are_dropped() -> None:
     module = network("torchvision DeepLabV3")
     assert module.aux_classifier is not None

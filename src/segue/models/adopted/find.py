@@ -219,6 +219,8 @@ def _told(seen: Watched, proof: _Proof, parts: Parts, z: Encoded | None) -> list
     if parts.divisor > 1 or parts.square:
         shape = "squares" if parts.square else "images"
         rows.append(["sizes", f"{shape} of multiples of {parts.divisor} pixels; others are padded"])
+    if parts.least > parts.divisor:
+        rows.append(["least side", f"{parts.least} pixels; smaller images are padded"])
     if parts.unused:
         rows.append(["not used", ", ".join(parts.unused[:5]) + (" ..." if len(parts.unused) > 5 else "")])
     return rows

@@ -210,6 +210,7 @@ class AdoptedNetwork(Network):
     def _padded(self, height: int, width: int) -> list[int]:
         """The size of an image when it comes to the network."""
         sides = [max(height, width)] * 2 if self.parts.square else [height, width]
+        sides = [side if side >= self.parts.least else self.parts.least for side in sides]
         return [side + -side % self.divisor for side in sides]
 
     @property
