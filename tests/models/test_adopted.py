@@ -101,6 +101,10 @@ def test_contract(name: str) -> None:
     check_network(adopted(network(name)), size=32 if name == "torchvision LRASPP" else 64)
 
 
+def test_contract_of_a_method_that_trains_in_step_0_alone() -> None:
+    check_network(adopted(network("own U-Net")), size=32, methods=["acil"])
+
+
 def test_the_users_module_stays_as_it_was() -> None:
     module = network("own U-Net")
     before = copy.deepcopy(module)
