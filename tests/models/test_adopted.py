@@ -26,6 +26,7 @@ from segue.core import plugins
 from segue.core.errors import UserError
 from segue.core.scenario import Step
 from segue.losses import upsample
+from segue.methods.finetune import FineTune
 from segue.models.adopted import trees
 from segue.models.adopted.find import find_parts
 from segue.models.adopted.network import AdoptedNetwork
@@ -354,6 +355,14 @@ def test_methods_say_what_they_miss() -> None:
     for kind, word in ((PLOP, "stages"), (RCIL, "a backbone of Segue's own")):
         with pytest.raises(UserError, match=word):
             kind(kind.Config(), ours)
+
+
+def test_a_part_that_no_network_has_is_refused_by_its_name() -> None:
+    class Wrong(FineTune):
+        needs = frozenset({"h", "wings"})
+
+    with pytest.raises(UserError, match="Wrong needs 'wings' of a network"):
+        Wrong(Wrong.Config(), adopted(network("own U-Net")))
 
 
 def test_what_cannot_be_sped_up_is_refused() -> None:

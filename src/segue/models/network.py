@@ -65,11 +65,9 @@ class Network(nn.Module, ABC):
     fusion: nn.Module | None
     classifier: Any
     """a `Classifier`"""
-    offers: frozenset[str] = frozenset(
-        {"outputs", "h", "z", "stages", "rows", "backbone", "classifier", "background"}
-    )
-    """parts that methods may use (`Method.needs`): logits, maps of head, encoder and its stages, rows of a
-    single classifier, a backbone of Segue's own, a classifier that can be replaced, and a background"""
+    offers: frozenset[str] = frozenset({"h", "z", "stages", "rows", "backbone", "classifier", "background"})
+    """parts that methods may use beside logits (`Method.needs`): maps of head, encoder and its stages, rows
+    of a single classifier, a backbone of Segue's own, a classifier that can be replaced, and a background"""
     closed: bool = False
     """whether its channel 0 is never the answer: it knows no background"""
     resize: Resize = "bilinear"
@@ -135,9 +133,9 @@ class Network(nn.Module, ABC):
     def checkpoint(self) -> None:
         """Keep no activations inside the blocks of the encoder: less memory, a second forward pass."""
 
+    @abstractmethod
     def frozen_maps(self, images_B3HW: Tensor, every: bool = False) -> tuple[Tensor, ...]:
         """Outputs of the frozen stages, without gradient: of the last one, or of every one."""
-        raise NotImplementedError
 
     @property
     def begins_after_frozen(self) -> bool:

@@ -50,7 +50,7 @@ class AdoptedNetwork(Network):
         have_rows = {"rows"} if len(parts.classifiers) == 1 else set()
         self.closed = self.adoption.closed
         have_background = set() if self.closed else {"background", "classifier"}
-        self.offers = frozenset({"outputs", "h"} | have_z | have_stages | have_rows | have_background)
+        self.offers = frozenset({"h"} | have_z | have_stages | have_rows | have_background)
         self.body = module
         for index, path in enumerate(parts.classifiers):
             front = (0.0 if index else NEVER) if self.closed else None
