@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -187,6 +188,14 @@ def test_the_title_says_which_images_were_tested(make_run):
         "tested": "held-out 0.2 of them",
     }
     assert compare([make_run("caf", policy=policy)]).title.endswith(", overlapped, on held-out 0.2 of them")
+
+
+def test_runs_that_differ_in_no_number_stand_in_one_row(make_run):
+    runs = [make_run("caf", seed=seed) for seed in (0, 1)]
+    other = replace(runs[1], recipe=runs[1].recipe | {"train": {"seed": 1, "epochs": 3, "cache_gb": 4}})
+    assert len(compare([runs[0], other]).entries) == 1
+    longer = replace(runs[1], recipe=runs[1].recipe | {"train": {"seed": 1, "epochs": 4}})
+    assert len(compare([runs[0], longer]).entries) == 2
 
 
 def test_one_step_has_nothing_to_forget(make_run):
