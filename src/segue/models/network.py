@@ -9,10 +9,11 @@ Shapes: B batch, H x W pixels, h x w maps, C channels of z, F channels of h, K c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -27,6 +28,13 @@ FETCHED = ("weights", "pretrained")
 """settings that say where weights come from at first: no part of the structure"""
 Resize = Literal["bilinear", "aligned", "nearest"]
 """how logits are brought to the size of the image: bilinear, bilinear with aligned corners, nearest place"""
+
+
+def at_size(map_BKhw: Tensor, size: Sequence[int], resize: str) -> Tensor:
+    """A map at another size; always the same operation, whatever the sizes are."""
+    if resize == "nearest":
+        return F.interpolate(map_BKhw, size=size, mode="nearest")
+    return F.interpolate(map_BKhw, size=size, mode="bilinear", align_corners=resize == "aligned")
 
 
 @dataclass
