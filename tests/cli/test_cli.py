@@ -176,6 +176,33 @@ def test_words_win_over_the_recipe_file(tmp_path):
     assert recipe["train"]["seed"] == 9
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--on", "scenes", "--split", "12-3"), "scenes has 9"),
+        (("--on", "scenes", "--split", "5-2-3"), "scenes has 9"),
+        (("--on", "voc", "--split", "cat,dgo/bird"), "Did you mean 'dog'"),
+        (("--on", "voc", "--split", "15-5", "scenario.order=c"), "no class order"),
+        (("--on", "folder", "--split", "cat/bird", "data.root={root}"), "'bird' is no class"),
+    ],
+)
+def test_show_refuses_a_split_that_the_data_set_cannot_have(words, message, tmp_path, segue):
+    (tmp_path / "classes.txt").write_text("background\ncat\ndog\n")
+    code, out, err = segue("show", "mib", *(word.format(root=tmp_path) for word in words))
+    assert (code, out) == (2, "") and message in err
+
+
+def test_show_takes_a_split_as_tables_print_it():
+    code, text = call("show", "mib", "--on", "scenes", "--split", "5-2x2")
+    assert code == 0 and yaml.safe_load(text)["scenario"]["split"] == "5-2x2"
+    _, text = call("show", "mib", "--on", "voc", "--split", "15-1x5", "--quiet")
+    assert yaml.safe_load(text)["method"]["params"]["kd_weight"] == 100.0, "the method's value for 15-1"
+
+
+def test_show_needs_no_images_and_no_folder():
+    assert call("show", "mib", "--on", "folder", "--split", "cat/bird", "data.root=nowhere")[0] == 0
+
+
 def test_show_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert call("show", "caf", "--on", "scenes", "--split", "5-2")[0] == 0

@@ -89,6 +89,33 @@ def test_a_wrong_word_names_the_nearest(segue, words, nearest):
     assert code == 2 and nearest in re.sub(r"\s+", " ", err) and "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trian"], ["'train'"]),
+        (["train"], ["segue train needs METHOD", "a recipe"]),
+        (["train", "mib", "--speed", "9"], ["segue train has no option --speed", "'--seed'"]),
+        (["show", "--resume"], ["segue show has no option --resume"]),
+        (["train", "mib", "--seed", "many"], ["--seed many", "integer"]),
+        (["train", "mib", "--seed=-1"], ["--seed=-1", "0"]),
+        (["train", "mib", "--seed"], ["--seed"]),
+        (["extend", "a", "b"], ["segue extend needs --out FOLDER"]),
+        (["extend", "a", "b", "--out", ""], ["--out ''", "empty"]),
+        (["data", "chekc"], ["'check'"]),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_a_mistake_in_words_is_a_sentence_and_no_box(segue, words, said):
+    code, out, err = segue(*words)
+    assert (code, out) == (2, "") and err.startswith("error: ")
+    assert all(text in err for text in said) and not set(err) & set("╭│╰"), err
+
+
+def test_a_group_without_a_verb_shows_its_help(segue):
+    code, out, err = segue("data")
+    assert (code, err) == (2, "") and "Usage: segue data" in out
+
+
 def outside(*words: str, **environment: str) -> tuple[subprocess.CompletedProcess, set[str]]:
     """`segue WORDS` in a process of its own, and which heavy modules it imported."""
     code = (

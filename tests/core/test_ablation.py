@@ -44,7 +44,7 @@ def test_numbers_of_the_paper_are_those_of_the_setting_or_of_the_first_one(read)
         ("rows:", "lines:", "'rows' should be a list of rows"),
         ("rows:\n", "rows: 3\nmore:\n", "'rows' should be a list of rows"),
         ("  - {name: more", "  - 4\n  - {name: more", "'rows' should be a list of rows"),
-        ("run: more", "runs: more", r"Unknown key 'rows\[1\]\.runs'\. Did you mean 'run'"),
+        ("run: more", "runs: more", r"Unknown key 'rows\[1\]\.runs'\. Did you mean 'rows\[1\]\.run'"),
         ("run: more, ", "", r"'rows\[1\]\.run' is missing"),
         ("[1, 2.5, 3]", "[1, 2.5]", r"rows\[0\]\.paper"),
         ("[1, 2.5, 3]", "[1, low, 3]", r"rows\[0\]\.paper"),

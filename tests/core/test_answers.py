@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from segue.core.errors import UserError
-from segue.core.verdict import Limits, MeanChange, OldClass, Verdict, limits_of, weigh
+from segue.core.verdict import Limits, MeanChange, OldClass, Unknown, Verdict, limits_of, weigh
 
 FINE = MeanChange(-0.5, -1.0, 0.2, 20)
 
@@ -75,8 +75,27 @@ def test_agreement_is_not_truth_so_that_more_may_change():
 
 
 def test_old_classes_that_no_image_shows_are_named():
-    found = weigh([cat(0, -1, 1)], ["dog"], {"bird": 40.0}, FINE, True, Limits(), "")
+    found = weigh([cat(0, -1, 1)], [Unknown("dog")], {"bird": 40.0}, FINE, True, Limits(), "")
     assert found.safe and "dog" in found.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (Unknown("dog", 8, 3), ("8 pixels", "3 images")),
+        (Unknown("dog", 8, 1, 892), ("8 pixels", "1 image", "892")),
+        (Unknown("dog", left_out=892), ("touch",)),
+        (Unknown("dog"), ("no image",)),
+    ],
+)
+def test_what_is_not_judged_says_why_and_is_a_reason_only_where_nothing_else_is_known(
+    one: Unknown, said: tuple[str, ...]
+):
+    beside = weigh([cat(0, -1, 1)], [one], {"bird": 40.0}, FINE, False, Limits(), "")
+    assert beside.safe and all(word in beside.remarks[0] for word in ("dog", *said)), beside.remarks
+    alone = weigh([], [one], {"bird": 40.0}, None, False, Limits(), "")
+    assert alone.answer == "look here first" and alone.unknown == (one,)
+    assert all(word in alone.reasons[0] for word in said), alone.reasons
 
 
 def test_limits_are_words_and_an_option():

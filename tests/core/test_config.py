@@ -114,12 +114,12 @@ def test_no_given_value_is_dropped():
     ("values", "message"),
     [
         ({"optimizer": {}}, "Unknown key 'optimizer'. Did you mean 'optim'?"),
-        ({"optim": {"lr_nxt": 1}}, "Unknown key 'optim.lr_nxt'. Did you mean 'lr_next'?"),
-        ({"train": {"batchsize": 4}}, "Unknown key 'train.batchsize'. Did you mean 'batch_size'?"),
-        ({"method": {"parms": {}}}, "Unknown key 'method.parms'. Did you mean 'params'?"),
+        ({"optim": {"lr_nxt": 1}}, "Unknown key 'optim.lr_nxt'. Did you mean 'optim.lr_next'?"),
+        ({"train": {"batchsize": 4}}, "Unknown key 'train.batchsize'. Did you mean 'train.batch_size'?"),
+        ({"method": {"parms": {}}}, "Unknown key 'method.parms'. Did you mean 'method.params'?"),
         (
             {"eval": {"zzz": 1}},
-            "Unknown key 'eval.zzz'. Valid: samples, thin, between, every, background, size.",
+            "Unknown key 'eval.zzz'. Valid: eval.samples, eval.thin, eval.between, eval.every, eval.background",
         ),
         ({1: 2}, "Unknown key '1'."),
     ],
@@ -154,7 +154,7 @@ def test_config_of_a_plugin_is_checked_under_its_own_name():
     assert validate(Outer, {"inner": {"depth": "3"}, "many": [{}]}, "data") == Outer(
         Inner(3), None, (Inner(),)
     )
-    with pytest.raises(UserError, match=r"'method\.params\.inner\.dept'\. Did you mean 'depth'"):
+    with pytest.raises(UserError, match=r"\.inner\.dept'\. Did you mean 'method\.params\.inner\.depth'"):
         validate(Outer, {"inner": {"dept": 2}}, "method.params")
 
 

@@ -49,7 +49,10 @@ def test_missing_file_is_named(tmp_path):
         ({"methods": ["mib"]}, "'methods' should hold a row"),
         ({"methods": {"mib": 1.5}}, "'methods' should hold a row"),
         ({"methods": {"mib": {"time": 1.5}}}, r"'methods\.mib\.memory' is missing"),
-        ({"methods": {"mib": {"tme": 1.5}}}, r"Unknown key 'methods\.mib\.tme'\. Did you mean 'time'"),
+        (
+            {"methods": {"mib": {"tme": 1.5}}},
+            r"'methods\.mib\.tme'\. Did you mean 'methods\.mib\.time'",
+        ),
         ({"threads": "many"}, r"'threads' is 'many'"),
         ({"thread": 2}, r"Unknown key 'thread'"),
         ({"versions": 3}, r"'versions' is 3"),

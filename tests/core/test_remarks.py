@@ -39,7 +39,7 @@ def test_each_part_may_be_left_out(read):
         ("mib:", "mibb:", "There is no method 'mibb'. Did you mean 'mib'?"),
         ("ewc:", "ewcc:", "There is no method 'ewcc'. Did you mean 'ewc'?"),
         ("remarks:", "remark:", "Unknown key 'remark'. Did you mean 'remarks'?"),
-        ("setting:", "settings:", "Unknown key 'paper.settings'. Did you mean 'setting'?"),
+        ("setting:", "settings:", "Unknown key 'paper.settings'. Did you mean 'paper.setting'?"),
         ("  setting: VOC 15-1 overlapped\n", "", "'paper.setting' is missing."),
         ("35.1, 13.5, 29.7", "35.1, 13.5", "'paper.rows.mib"),
         ("13.5", "low", "'paper.rows.mib.1' is 'low'"),

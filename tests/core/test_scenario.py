@@ -8,6 +8,7 @@ import pytest
 from segue.core.classes import IGNORE, ClassTable
 from segue.core.errors import UserError
 from segue.core.scenario import Mode, Scenario, class_order, make_scenario
+from segue.core.splits import canonical_split
 
 
 def numbered(count: int, dataset: str = "numbered") -> ClassTable:
@@ -41,12 +42,35 @@ ZOO = ClassTable("zoo", {1: "cat", 2: "dog", 3: "person", 4: "horse", 5: "sheep"
         (ADE, 50, [50, 50, 50]),
         (ADE, "100-5", [100] + [5] * 10),
         (ADE, "60", [60, 60, 30]),
+        (VOC, "15-3-2", [15, 3, 2]),
+        (VOC, "10-2-8", [10, 2, 8]),
+        (VOC, "5x4", [5, 5, 5, 5]),
+        (VOC, "10-1x10", [10] + [1] * 10),
     ],
 )
 def test_split_by_numbers(classes, split, sizes):
     scenario = make_scenario(classes, split)
     assert [len(group) for group in scenario.groups] == sizes
     assert sum(scenario.groups, ()) == classes.ids
+
+
+@pytest.mark.parametrize(
+    ("split", "plain"),
+    [
+        ("50", "50-50"),
+        ("15-5s", "15-1"),
+        ("100-10x5", "100-10"),
+        ("15-3-2", "15-3"),
+        ("15-1-1-1-1-1", "15-1"),
+        ("5x4", "5-5"),
+        ("10x2", "10-10"),
+        ("10-2-8", "10-2-8"),
+        ("5-2", "5-2"),
+        ("cat,dog/person", "cat,dog/person"),
+    ],
+)
+def test_one_split_has_one_plain_name(split, plain):
+    assert canonical_split(split) == plain
 
 
 @pytest.mark.parametrize(
@@ -81,7 +105,11 @@ def test_one_name_is_a_split_of_one_step():
         ("0-1", "starts with 0 classes"),
         ("4-3", "adds 3 classes, but after 4 only 2 are left"),
         ("4-0", "adds 0 classes"),
-        ("5-5-5", "'5-5-5' is not understood"),
+        ("5-5-5", "'5-5-5' has 15 classes in 3 steps, but zoo has 6"),
+        ("3-1-1", "'3-1-1' has 5 classes"),
+        ("9999x9999", "99980001 classes"),
+        ("6-0-0", "Step 1 of the split has no class"),
+        ("5-5-", "'5-5-' is not understood"),
         ("banana", "'banana' is not understood"),
         ("", "is not understood"),
         ("cat//dog", "Step 1 of the split has no class"),

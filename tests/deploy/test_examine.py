@@ -82,6 +82,19 @@ def test_the_page_begins_with_the_image_to_look_at(out: Path, blind: int | None)
     assert segue.load(out, "cpu").classes == NAMES, "the digest still holds"
 
 
+def test_old_classes_that_are_seen_at_new_objects_alone_are_not_called_unseen(out: Path):
+    """The old model takes the drawn birds for dogs, and sees no other dog and no cat."""
+    old, grown = Model(Shades(3), NAMES[:3]), Model(Shades(4), NAMES)
+    grown.save(out)
+    verdict = examine.examine(old, grown, out, out.parent / "new", None, Limits(), Display(quiet=True))
+    cat, dog = verdict.unknown
+    assert (cat.left_out, dog.left_out, dog.pixels) == (0, 8 * 16 * 8, 0)
+    (of_dog,), (of_cat,) = ([line for line in verdict.reasons if name in line] for name in ("dog", "cat"))
+    assert verdict.answer == "look here first" and "touch" in of_dog and "no image" in of_cat
+    stored = json.loads((out.parent / "grown-run" / "verdict.json").read_text())
+    assert stored["unknown"][1] == {"name": "dog", "pixels": 0, "images": 0, "left_out": 1024}
+
+
 def test_images_that_a_check_passes_over_are_counted(tmp_path: Path):
     for number in range(20):
         write(tmp_path, f"i{number}", (1, 2), False, NAMES[:3])

@@ -209,10 +209,13 @@ def test_number_that_yaml_takes_for_text(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["method.params.kd_wieght=1"], "Unknown key 'method.params.kd_wieght'. Did you mean 'kd_weight'?"),
+        (
+            ["method.params.kd_wieght=1"],
+            "Unknown key 'method.params.kd_wieght'. Did you mean 'method.params.kd_weight'?",
+        ),
         (["method.params.kd_weight=-1"], "'method.params.kd_weight' is -1"),
         (["method.params.kd_weight=heavy"], "'method.params.kd_weight' is 'heavy'"),
-        (["method.parms.kd_weight=1"], "Unknown key 'method.parms'. Did you mean 'params'?"),
+        (["method.parms.kd_weight=1"], "Unknown key 'method.parms'. Did you mean 'method.params'?"),
         (["data.root=x"], "Unknown key 'data.root'."),
         (["optim.momentum=1"], "'optim.momentum' is 1"),
     ],

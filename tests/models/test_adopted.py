@@ -26,6 +26,7 @@ from segue.core import plugins
 from segue.core.errors import UserError
 from segue.core.scenario import Step
 from segue.losses import upsample
+from segue.methods.finetune import FineTune
 from segue.models.adopted import trees
 from segue.models.adopted.find import find_parts
 from segue.models.adopted.network import AdoptedNetwork
@@ -101,6 +102,10 @@ def test_contract(name: str) -> None:
     check_network(adopted(network(name)), size=32 if name == "torchvision LRASPP" else 64)
 
 
+def test_contract_of_a_method_that_trains_in_step_0_alone() -> None:
+    check_network(adopted(network("own U-Net")), size=32, methods=["acil"])
+
+
 def test_the_users_module_stays_as_it_was() -> None:
     module = network("own U-Net")
     before = copy.deepcopy(module)
@@ -148,6 +153,18 @@ def test_sizes_that_the_network_does_not_take_are_padded_and_cut(height: int, wi
         padded = F.pad(images.float(), (0, -width % 32, 0, -height % 32), mode="replicate")
         whole = upsample(ours(padded).logits, padded.shape[-2:], "aligned")[..., :height, :width]
     assert torch.allclose(upsample(logits, (height, width), "aligned"), whole, atol=1e-4)
+
+
+@pytest.mark.parametrize(("height", "width"), [(18, 24), (40, 20), (1, 1)])
+def test_images_that_are_too_small_for_the_network_are_padded_and_cut(height: int, width: int) -> None:
+    """SegFormer's attention takes maps of 8 x 8 and larger at stride 4."""
+    ours, images = adopted(network("hf SegFormer")), pictures(height, width, 1)
+    assert ours.parts.least == 32 and "least side" in dict(ours.parts.told)
+    with torch.no_grad():
+        logits = ours(images).logits
+        padded = F.pad(images.float(), (0, max(0, 32 - width), 0, max(0, 32 - height)), mode="replicate")
+        whole = upsample(ours(padded).logits, padded.shape[-2:], "bilinear")[..., :height, :width]
+    assert torch.allclose(upsample(logits, (height, width), "bilinear"), whole, atol=1e-4)
 
 
 def test_auxiliary_heads_are_dropped() -> None:
@@ -338,6 +355,14 @@ def test_methods_say_what_they_miss() -> None:
     for kind, word in ((PLOP, "stages"), (RCIL, "a backbone of Segue's own")):
         with pytest.raises(UserError, match=word):
             kind(kind.Config(), ours)
+
+
+def test_a_part_that_no_network_has_is_refused_by_its_name() -> None:
+    class Wrong(FineTune):
+        needs = frozenset({"h", "wings"})
+
+    with pytest.raises(UserError, match="Wrong needs 'wings' of a network"):
+        Wrong(Wrong.Config(), adopted(network("own U-Net")))
 
 
 def test_what_cannot_be_sped_up_is_refused() -> None:

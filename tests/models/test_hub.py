@@ -11,6 +11,7 @@ from huggingface_hub import constants
 from segue.core.config import ModelConfig
 from segue.core.errors import UserError
 from segue.models._hub import no_waiting
+from segue.models.adopted.sources import smp_module
 from segue.models.backbone import build_backbone
 
 
@@ -41,3 +42,11 @@ def test_missing_weights_are_said_at_once(unplugged, monkeypatch, tmp_path) -> N
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail(f"it waits {seconds} s"))
     with pytest.raises(UserError, match=r"test_resnet could not be fetched.*model.weights=FILE"):
         build_backbone(ModelConfig(backbone="test_resnet", pretrained=True))
+
+
+def test_missing_weights_of_an_smp_encoder_are_said_at_once(unplugged, monkeypatch, tmp_path) -> None:
+    pytest.importorskip("segmentation_models_pytorch")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail(f"it waits {seconds} s"))
+    with pytest.raises(UserError, match=r"could not fetch the weights of resnet18.*model.weights=FILE"):
+        smp_module({"kind": "smp", "name": "Unet", "config": {"encoder_name": "resnet18"}}, fetch=True)

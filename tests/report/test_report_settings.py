@@ -88,7 +88,9 @@ def test_methods_that_differ_stand_beside_the_common_value():
 
 
 def test_settings_without_numbers_are_no_difference():
-    other = replace(BASE.train, seed=7, workers=9, save_seconds=1.0, log_every=3, checkpointing=True)
+    other = replace(
+        BASE.train, seed=7, workers=9, save_seconds=1.0, log_every=3, checkpointing=True, cache_gb=4
+    )
     quiet = replace(BASE, train=other, eval=EvalConfig(samples=0, every=2))
     assert settings_rows(recipes(caf=quiet)) == settings_rows(recipes())
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from itertools import islice
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
+from segue.core.classes import ClassTable
 from segue.core.errors import UserError
+from segue.core.scenario import make_scenario
 from segue.report import metrics_table, results_table
 from segue.report.comparison import compare, format_number, split_text
 from segue.report.tables import metrics_sheet, results_sheet
@@ -162,6 +166,15 @@ def test_split_text():
     assert split_text((("a", "b"), *((str(k),) for k in range(10)))) == "2-1x10"
 
 
+@pytest.mark.parametrize("sizes", [(5, 2, 2), (4, 3, 2), (3,) * 8, (100, *[10] * 5), (10, *[1] * 10, 2, 2)])
+def test_what_a_table_prints_is_a_split(sizes: tuple[int, ...]):
+    names = iter(f"c{number}" for number in range(sum(sizes)))
+    groups = tuple(tuple(islice(names, size)) for size in sizes)
+    classes = ClassTable("shapes", dict(enumerate(sum(groups, ()), start=1)))
+    scenario = make_scenario(classes, split_text(groups))
+    assert tuple(map(len, scenario.groups)) == sizes
+
+
 def test_format_number():
     assert format_number(float("nan"), 1) == "-"
     assert format_number(-0.04, 1) == "0.0"
@@ -177,6 +190,14 @@ def test_the_title_says_which_images_were_tested(make_run):
     assert compare([make_run("caf", policy=policy)]).title.endswith(", overlapped, on held-out 0.2 of them")
 
 
+def test_runs_that_differ_in_no_number_stand_in_one_row(make_run):
+    runs = [make_run("caf", seed=seed) for seed in (0, 1)]
+    other = replace(runs[1], recipe=runs[1].recipe | {"train": {"seed": 1, "epochs": 3, "cache_gb": 4}})
+    assert len(compare([runs[0], other]).entries) == 1
+    longer = replace(runs[1], recipe=runs[1].recipe | {"train": {"seed": 1, "epochs": 4}})
+    assert len(compare([runs[0], longer]).entries) == 2
+
+
 def test_one_step_has_nothing_to_forget(make_run):
     comparison = compare([make_run("finetune", groups=(("cat", "dog"),))])
     words = " ".join(
@@ -184,6 +205,6 @@ def test_one_step_has_nothing_to_forget(make_run):
         for sheet in (results_sheet(comparison), metrics_sheet(comparison))
         for word in (*(" ".join(head) for head in sheet.heads), *sheet.caption)
     )
-    assert "forgetting" not in words and "BWT" not in words and "plas-" not in words
+    assert not [word for word in ("forgetting", "BWT", "plas-", "mean steps") if word in words]
     for sheet in (results_sheet(comparison), metrics_sheet(comparison)):
         assert {len(cells) for _, cells in sheet.rows} == {len(sheet.heads)} == {len(sheet.decimals)}

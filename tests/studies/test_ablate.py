@@ -238,7 +238,7 @@ def test_row_that_fails_does_not_take_the_others_with_it(segue, tmp_path, monkey
         (["tabel7"], "There is no ablation table 'tabel7'. Did you mean 'table7'?"),
         (["table7", "zzz"], "There is no ablation table 'zzz'."),
         (["train.epochs=1"], "Which table? Name one of: "),
-        (["table7", "train.epoch=1"], "Unknown key 'train.epoch'. Did you mean 'epochs'?"),
+        (["table7", "train.epoch=1"], "Unknown key 'train.epoch'. Did you mean 'train.epochs'?"),
         (["table7", "method.params.variant=papr"], "'method.params.variant' is 'papr'"),
     ],
 )

@@ -195,7 +195,7 @@ def test_ctrl_c_keeps_what_is_done(segue, tmp_path, monkeypatch):
         (["--methods", "mib,fintune"], "There is no method 'fintune'. Did you mean 'finetune'?"),
         (["--methods", "mib,nowhere/mine.py"], "nowhere/mine.py"),
         (["--methods", ","], "Which methods? Name some of: "),
-        (["--methods", "mib", "train.epoch=1"], "Unknown key 'train.epoch'. Did you mean 'epochs'?"),
+        (["--methods", "mib", "train.epoch=1"], "Unknown key 'train.epoch'. Did you mean 'train.epochs'?"),
         (["--methods", "mib", "--mode", "overlap"], "'scenario.mode' is 'overlap'"),
         (["--methods", "mib", "--split", "12-2"], "12"),
         (["--seeds", "0"], "--seeds"),

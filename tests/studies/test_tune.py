@@ -217,7 +217,7 @@ def test_wrong_sections_are_refused(segue, tmp_path, planned, section, message):
         (["eval={thin: 2}"], "'eval.thin' is not free here"),
         (["optim.lr_next=3"], "'optim.lr_next' is not free here: it is tuned for finetune."),
         (["scenario.hold_out=0"], "then the test images would choose"),
-        (["train.epoch=3"], "Unknown key 'train.epoch'. Did you mean 'epochs'?"),
+        (["train.epoch=3"], "Unknown key 'train.epoch'. Did you mean 'train.epochs'?"),
         (["--page", "."], "is a folder"),
     ],
 )

@@ -13,14 +13,16 @@ import os
 import pkgutil
 import sys
 import time
+from collections.abc import Sequence
 from types import ModuleType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 import typer.core
 from rich.console import Console
 
 import segue
+from segue.cli._mistakes import UsageError, sentence
 from segue.cli._stories import COMMANDS, print_stories
 from segue.core import plugins
 from segue.core.errors import UserError, memory_ran_out, os_sentence, shown
@@ -47,6 +49,16 @@ class Verbs(typer.core.TyperGroup):
 
     def list_commands(self, context: typer.Context) -> list[str]:
         return sorted(super().list_commands(context), key=lambda name: PLACES[self.name, name])
+
+    def main(self, args: Sequence[str] | None = None, **rest: Any) -> NoReturn:
+        """Mistakes in options are ours to say: typer would draw boxes."""
+        try:
+            code = super().main(args=args, **{**rest, "standalone_mode": False})
+        except UsageError as error:
+            if type(error).__name__ == "NoArgsIsHelpError":  # the help has been printed
+                sys.exit(2)
+            _fail(UserError(sentence(error, sys.argv[1:] if args is None else args)), 2)
+        sys.exit(code)
 
 
 app = typer.Typer(

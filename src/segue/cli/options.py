@@ -83,7 +83,9 @@ ON = typer.Option(
     autocompletion=_dataset_names,
 )
 SPLIT = typer.Option(
-    "--split", metavar="SPLIT", help="15-5: 15 classes first, then 5 at a time; or 'cat,dog/person'."
+    "--split",
+    metavar="SPLIT",
+    help="15-5: 15 classes, then 5 at a time; 5-2-2: each step; or 'cat,dog/person'.",
 )
 MODE = typer.Option(
     "--mode", metavar="MODE", help="overlapped, disjoint, sequential or divided.", autocompletion=_modes

@@ -15,6 +15,8 @@ from segue.core.errors import UserError
 if TYPE_CHECKING:
     from segue.deploy.predict import Predicted
 
+EXPORTED = "EXPORT.json"
+"""what Label Studio exports of a project"""
 STORY, PLACE = USE, 9
 
 
@@ -81,8 +83,9 @@ def command(
         print_json(done.document)
     else:
         _tell(done, out, skipped)
-    if to is not None:
-        next_command = f"data convert {quote(folder)} MINE --images {quote(common_folder(sources))}"
+    if to is not None:  # Label Studio exports what was corrected; other tools change the files themselves
+        corrected = EXPORTED if to == "labelstudio" else quote(folder)
+        next_command = f"data convert {corrected} MINE --images {quote(common_folder(sources))}"
         tell_next(next_command, "once the annotations are corrected", silent=quiet)
     elif not overlay:
         words = " ".join(map(quote, [model, *inputs]))

@@ -52,10 +52,13 @@ def command(
     """
     from segue.core.config import as_dict, to_yaml
     from segue.core.explain import explain
+    from segue.engine.scenario import check_split
 
     said = with_manifest(words, manifest)
     notes: list[str] = []
-    config, _ = resolve_target(target, on, split, mode, seed, said, say=notes.append)
+    config, run = resolve_target(target, on, split, mode, seed, said, say=notes.append)
+    if run is None:  # a run has its split already, whatever its data has become
+        check_split(config)
     if explained and as_json:
         print_json(explain(config))
     elif explained:

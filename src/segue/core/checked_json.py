@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -9,12 +10,25 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from segue.core.errors import UserError, brief
+from segue.core.errors import UserError, brief, reason
 from segue.core.ordinary import read_ordinary
 
 STRICT = ConfigDict(extra="forbid")
 MOST_BYTES = 2**28
 T = TypeVar("T")
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """A JSON object of another library, of whatever keys; None: there is no such file."""
+    if not path.is_file():
+        return None
+    try:
+        document = json.loads(read_ordinary(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read as JSON: {reason(error)}.") from error
+    if not isinstance(document, dict):
+        raise UserError(f"{path} should hold a JSON object.")
+    return document
 
 
 def read_checked(kind: type[T], path: str | Path, what: str) -> T:

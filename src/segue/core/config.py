@@ -42,7 +42,7 @@ class ScenarioConfig:
     dataset: str
     """name of a data set, or a data set file (mine.py)"""
     split: str | list[list[str | int]]
-    """B-I (B classes first, then I at a time), or the classes of each step"""
+    """B-I (B classes first, then I at a time), the number of classes of each step (5-2-2), or the classes"""
     mode: Mode = "overlapped"
     """rule that gives images to steps, and labels to their old and later classes"""
     void: VoidPolicy = "background"
@@ -278,11 +278,20 @@ def _check_keys(kind: type, values: Mapping[str, Any], where: str) -> None:
     hints = get_type_hints(kind)
     for key, value in values.items():
         if key not in hints:
-            raise UserError(f"Unknown key '{_dotted(where, key)}'.{suggest(key, hints)}")
+            raise UserError(f"Unknown key '{_dotted(where, key)}'.{_meant(kind, str(key), where)}")
         if dataclasses.is_dataclass(hints[key]):
             if not isinstance(value, Mapping):
                 raise UserError(f"'{_dotted(where, key)}' is a section: write '{key}: {{key: value}}'.")
             _check_keys(hints[key], value, _dotted(where, key))
+
+
+def _meant(kind: type, key: str, where: str) -> str:
+    """The nearest key of a section as it is typed; a key of a section below may lack the section's name."""
+    hints = get_type_hints(kind)
+    for section, hint in hints.items():
+        if dataclasses.is_dataclass(hint) and key in get_type_hints(hint):
+            return f" Did you mean '{_dotted(where, section)}.{key}'?"
+    return suggest(key, hints, _dotted(where, ""))
 
 
 def _sentence(where: str, problem: Mapping[str, Any]) -> str:

@@ -30,14 +30,17 @@ def shown(text: str) -> str:
     return CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-def suggest(word: str, choices: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the nearest choice, or the list of choices if nothing is near."""
+def suggest(word: str, choices: Iterable[str], before: str = "") -> str:
+    """Return " Did you mean 'x'?" for the nearest choice, or the list of choices if nothing is near.
+
+    `before` is what all choices begin with, and is not compared.
+    """
     choices = [str(choice) for choice in choices]
     near = difflib.get_close_matches(str(word), choices, n=1, cutoff=0.5)
     if near:
-        return f" Did you mean '{near[0]}'?"
+        return f" Did you mean '{before}{near[0]}'?"
     if len(choices) <= 20:
-        return f" Valid: {', '.join(choices)}." if choices else ""
+        return f" Valid: {', '.join(before + choice for choice in choices)}." if choices else ""
     return ""
 
 

@@ -7,15 +7,15 @@ weights are those that training begins with.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from segue.core.errors import UserError, reason, suggest
-from segue.core.ordinary import read_ordinary, user_path
+from segue.core.checked_json import read_object
+from segue.core.errors import UserError, suggest
+from segue.core.ordinary import user_path
 
 CHANNELS = 7
 """channels of the classifier that a library builds: rows per step take its place"""
@@ -114,7 +114,7 @@ def _hf(place: str) -> NamedNetwork:
     config = _config(place, "model_type")
     kept = {key: value for key, value in config.items() if key not in HEADS}
     source = {"kind": "hf", "config": {**kept, **_without_head(str(config["model_type"]))}}
-    said = _json(user_path(place) / "preprocessor_config.json") or {}
+    said = read_object(user_path(place) / "preprocessor_config.json") or {}
     numbers = {"mean": said.get("image_mean"), "std": said.get("image_std")}
     if not said.get("do_normalize", True):
         numbers = {"mean": [0.0] * 3, "std": [1.0] * 3}
@@ -158,17 +158,7 @@ def _is_folder(place: str) -> bool:
 def _config(place: str, key: str) -> dict[str, Any]:
     """config.json of a folder of save_pretrained; `key` names the network in it."""
     folder = user_path(place)
-    config = _json(folder / "config.json")
+    config = read_object(folder / "config.json")
     if config is None or key not in config:
         raise UserError(f"{folder} is no folder of save_pretrained: its config.json names no network.")
     return config
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    try:
-        document = json.loads(read_ordinary(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read as JSON: {reason(error)}.") from error
-    return document if isinstance(document, dict) else None

@@ -13,7 +13,6 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
@@ -21,11 +20,11 @@ import numpy as np
 from segue.core.classes import IGNORE, ClassTable
 from segue.core.division import divide
 from segue.core.errors import UserError, suggest
+from segue.core.splits import Split, parse_split
 
 Mode = Literal["overlapped", "disjoint", "sequential", "divided"]
 VoidPolicy = Literal["background", "ignore"]
 FuturePolicy = Literal["ignore", "background"]
-Split = str | Sequence[Sequence[str | int]]
 
 
 @dataclass(frozen=True)
@@ -252,41 +251,3 @@ def class_order(
             f"The class order lacks {len(missing)} classes of {classes.dataset}, e.g. '{missing[0]}'."
         )
     return ids
-
-
-def canonical_split(text: str) -> str:
-    """The plain name of a split: other code bases say "50" for 50-50 and "15-5s" for 15-1."""
-    text = text.strip()
-    if text.isdecimal():
-        return f"{text}-{text}"
-    return re.sub(r"^(\d+)-\d+s$", r"\1-1", text)
-
-
-def parse_split(classes: ClassTable, split: Split, ordered: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Class ids per step. "B-I" takes B classes first, then I at a time; a last step takes what is left."""
-    total = len(ordered)
-    if not isinstance(split, str | int):
-        if any(isinstance(group, str | int) for group in split):
-            raise UserError("A split lists the classes of each step, such as [[cat, dog], [person]].")
-        return tuple(tuple(classes.resolve(entry) for entry in group) for group in split)
-    text = canonical_split(str(split))
-    if text == "offline":
-        return (tuple(ordered),)
-    match = re.fullmatch(r"(\d+)-(\d+)", text)
-    if not match:
-        if "/" not in text and "," not in text and text not in classes.names.values():
-            raise UserError(
-                f"Split '{text}' is not understood. Write B-I (15-5: 15 classes first, then 5 at a time)"
-                " or list the classes of each step: 'cat,dog/person'."
-            )
-        words = [[word for word in group.split(",") if word.strip()] for group in text.split("/")]
-        return tuple(tuple(classes.resolve(word) for word in group) for group in words)
-    base, increment = int(match[1]), int(match[2])
-    if not 1 <= base <= total:
-        raise UserError(f"Split '{text}' starts with {base} classes, but {classes.dataset} has {total}.")
-    if base < total and not 1 <= increment <= total - base:
-        raise UserError(
-            f"Split '{text}' adds {increment} classes, but after {base} only {total - base} are left."
-        )
-    starts = [0, *range(base, total, max(increment, 1)), total]
-    return tuple(tuple(ordered[a:b]) for a, b in pairwise(starts))

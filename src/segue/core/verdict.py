@@ -1,13 +1,14 @@
 """What is known of a grown model: its old classes before and after, its new ones, and whether it is safe.
 
 Three answers. *Not safe*: the mean of the old classes has surely fallen by more than is allowed, or a class
-has. *Look here first*: it may have, a class has surely lost some, or a new class is not learned. *Safe to
-deploy*: none of these. Sure means that the whole 95 % interval lies below the limit.
+has. *Look here first*: it may have, a class has surely lost some, a new class is not learned, or too little
+is seen of all old classes. *Safe to deploy*: none of these. Sure means that the whole 95 % interval lies
+below the limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -35,6 +36,8 @@ class Limits:
     """least IoU of a new class, in points"""
     min_images: Count = 5
     """least number of images for which an interval counts as sure"""
+    min_area: NonNegative = 1.0
+    """least area over all images that an old class needs to be judged by agreement, in percent of an image"""
     unlabelled_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
     """factor of both drops where only agreement is known: a pixel that changed need not be wrong"""
 
@@ -74,15 +77,28 @@ class OldClass:
 
 
 @dataclass(frozen=True)
+class Unknown:
+    """An old class that is not judged: nothing or too little is seen of it."""
+
+    name: str
+    pixels: int = 0
+    """pixels that could be judged"""
+    images: int = 0
+    """images that have such pixels"""
+    left_out: int = 0
+    """pixels in regions that a new object touches, or under void"""
+
+
+@dataclass(frozen=True)
 class MeanChange:
-    """Change of the mean over the old classes that the images show, in points."""
+    """Change of the mean over the old classes that are judged, in points."""
 
     change: float
     low: float
     high: float
     """ends of the 95 % interval"""
     images: int
-    """images in all"""
+    """images that show one of them"""
 
 
 @dataclass(frozen=True)
@@ -95,7 +111,7 @@ class Verdict:
     new: dict[str, float | None]
     """IoU of each new class on held-out new images, in points; None: no such image shows it"""
     mean: MeanChange | None
-    """None: no image shows an old class"""
+    """None: no old class is judged"""
     labelled: bool
     """whether labelled images of old classes were there: scores are IoU, not agreement"""
     limits: Limits = Limits()
@@ -105,6 +121,8 @@ class Verdict:
     """falls that do not count, and gaps in the evidence"""
     look_at: tuple[str, ...] = ()
     """names of the old classes among the reasons"""
+    unknown: tuple[Unknown, ...] = ()
+    """old classes that are not judged"""
 
     @property
     def safe(self) -> bool:
@@ -113,26 +131,25 @@ class Verdict:
 
 def weigh(
     old: Sequence[OldClass],
-    absent: Sequence[str],
+    unknown: Sequence[Unknown],
     new: dict[str, float | None],
     mean: MeanChange | None,
     labelled: bool,
     limits: Limits,
     evidence: str,
 ) -> Verdict:
-    """The answer that scores give; `absent` names the old classes that no image shows."""
+    """The answer that scores give; `unknown` are the old classes without one."""
     factor = 1.0 if labelled else limits.unlabelled_factor
-    found = [*_of_mean(mean, factor * limits.max_drop, labelled, limits.min_images)]
+    found: list[tuple[Level, str]] = []
+    if mean is not None:
+        found += _of_mean(mean, factor * limits.max_drop, labelled, limits.min_images)
     judged = [(one, _of_class(one, factor, limits)) for one in old]
     found += [each for _, each in judged if each is not None]
+    level: Level = "remark" if mean is not None else "look here first"
+    found += [(level, text) for text in _of_unknown(unknown, mean is None, labelled)]
     found += _of_new(new, limits)
     if not labelled:
         found.append(("remark", "labelled images of old classes would say more: --check FOLDER"))
-    if absent and old:
-        names = ", ".join(absent[:MOST_NAMES]) + (", ..." if len(absent) > MOST_NAMES else "")
-        them = "it" if len(absent) == 1 else "them"
-        unseen = f"no image shows {them}" if labelled else f"the old model sees {them} on no image"
-        found.append(("remark", f"nothing is known of {names}: {unseen}"))
     reasons = {
         level: [text for each, text in found if each == level]
         for level in ("not safe", "look here first", "remark")
@@ -145,15 +162,11 @@ def weigh(
         answer = "look here first"
     grave = (*reasons["not safe"], *reasons["look here first"])
     remarks = tuple(reasons["remark"])
-    return Verdict(answer, evidence, tuple(old), new, mean, labelled, limits, grave, remarks, look_at)
+    scores = (tuple(old), new, mean, labelled, limits)
+    return Verdict(answer, evidence, *scores, grave, remarks, look_at, tuple(unknown))
 
 
-def _of_mean(
-    mean: MeanChange | None, limit: float, labelled: bool, min_images: int
-) -> Iterable[tuple[Level, str]]:
-    if mean is None:
-        yield "look here first", "no image shows an old class: nothing is known of them"
-        return
+def _of_mean(mean: MeanChange, limit: float, labelled: bool, min_images: int) -> Iterable[tuple[Level, str]]:
     what = "mean IoU of old classes" if labelled else "mean agreement with the old model"
     fall = f"{what} falls by {-mean.change:.1f} points ({_interval(mean.low, mean.high)}), limit {limit:g}"
     sure = mean.images >= min_images
@@ -162,7 +175,44 @@ def _of_mean(
     elif mean.change < -limit:
         yield "look here first", fall
     if not sure:
-        yield "remark", f"fewer than {min_images} images: intervals say little"
+        shown = "1 image shows" if mean.images == 1 else f"{mean.images} images show"
+        yield "remark", f"only {shown} old classes, fewer than {min_images}: intervals say little"
+
+
+def _of_unknown(unknown: Sequence[Unknown], all_of_them: bool, labelled: bool) -> Iterable[str]:
+    """Why old classes are not judged: too few pixels, all of them at new objects, or none."""
+    few = [one for one in unknown if one.pixels]
+    beside = [one for one in unknown if not one.pixels and one.left_out]
+    unseen = [one for one in unknown if not one.pixels and not one.left_out]
+    if few:
+        yield f"too little is seen of {_names(few, _amount)} to judge {_them(few)}"
+    if beside:
+        only = "only in regions that new objects touch"
+        yield f"nothing is known of {_names(beside)}: the old model sees {_them(beside)} {only}"
+    if all_of_them and len(unseen) == len(unknown):
+        yield "no image shows an old class: nothing is known of them"
+    elif unseen:
+        why = f"no image shows {_them(unseen)}"
+        if not labelled:
+            why = f"the old model sees {_them(unseen)} on no image"
+        yield f"nothing is known of {_names(unseen)}: {why}"
+
+
+def _amount(one: Unknown) -> str:
+    more = f", {one.left_out:,} more in regions that new objects touch" if one.left_out else ""
+    return f"{one.name} ({_plural(one.pixels, 'pixel')} on {_plural(one.images, 'image')}{more})"
+
+
+def _names(classes: Sequence[Unknown], show: Callable[[Unknown], str] = lambda one: one.name) -> str:
+    return ", ".join(map(show, classes[:MOST_NAMES])) + (", ..." if len(classes) > MOST_NAMES else "")
+
+
+def _them(classes: Sequence[Unknown]) -> str:
+    return "it" if len(classes) == 1 else "them"
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _of_class(one: OldClass, factor: float, limits: Limits) -> tuple[Level, str] | None:
@@ -170,8 +220,8 @@ def _of_class(one: OldClass, factor: float, limits: Limits) -> tuple[Level, str]
     small, large = factor * limits.max_drop, factor * limits.class_drop
     sure = one.images >= limits.min_images
     where = f"; look at {one.worst}" if one.worst else ""
-    shown = f"{one.images} image{'' if one.images == 1 else 's'}"
-    text = f"{one.name} falls by {-one.change:.1f} points ({_interval(one.low, one.high)}, {shown}){where}"
+    shown = f"{_interval(one.low, one.high)}, {_plural(one.images, 'image')}"
+    text = f"{one.name} falls by {-one.change:.1f} points ({shown}){where}"
     if sure and one.high < -large:
         return "not safe", text
     if one.change < -large or (sure and one.high < -small):

@@ -21,12 +21,12 @@ from segue.deploy.teachers.outer_model import OuterModel
 from segue.engine.build import check_weights
 from segue.engine.preset import KEY
 from segue.engine.seeds import derive_seed, seed_all
-from segue.methods.base import WHAT, Method
+from segue.methods.base import Method, parts_text
 from segue.models.segmenter import Segmenter
 
 METHOD = "mib"
 """method of a student, unless another one is named"""
-GIVEN = frozenset({"outputs", "background"})
+GIVEN = frozenset({"background"})
 """parts of an outer teacher that knows a background, as methods name them"""
 TINY = {"head": "tiny", "output_stride": 8}
 
@@ -68,7 +68,7 @@ def check_method(name: str, teacher: OuterModel) -> None:
     given = GIVEN - ({"background"} if teacher.closed else set())
     if missing := sorted(kind.needs - given):
         raise UserError(
-            f"{name} needs {' and '.join(WHAT[each] for each in missing)}; of {teacher.place} the outputs"
+            f"{name} needs {parts_text(missing)}; of {teacher.place} the outputs"
             " alone are known. mib, lwf and incseg need no more."
         )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from segue.core.classes import IGNORE, ClassTable
-from segue.core.verdict import Limits, MeanChange, OldClass, Verdict, weigh
+from segue.core.verdict import Limits, MeanChange, OldClass, Unknown, Verdict, weigh
 from segue.data.datasets.base import SegDataset
 from segue.deploy.changes import MostChanged
 from segue.deploy.model import Model
@@ -29,6 +29,8 @@ class Counts:
 
     keys: tuple[str, ...]
     """names of the images"""
+    sizes: np.ndarray
+    """all pixels of each image"""
     truth: np.ndarray
     before: np.ndarray
     """predicted by the old model"""
@@ -38,6 +40,8 @@ class Counts:
     after_hit: np.ndarray
     lost: np.ndarray
     """pixels of the class that the grown model calls a new class"""
+    left_out: np.ndarray
+    """pixels that the old model calls so, but that do not count without labels"""
 
 
 def count(
@@ -53,7 +57,7 @@ def count(
     Pixels of new classes, of void and of classes that neither model knows do not count. Without labels of old
     classes neither does what a drawn new object may have been taken for.
     """
-    known, keys, rows = len(old.classes), [], []
+    known, keys, rows, sizes = len(old.classes), [], [], []
     table = channel_table(images.classes, grown.classes)
     for index in range(len(images)):
         if tell is not None:
@@ -67,19 +71,22 @@ def count(
             counted &= ~taken_for_new(before, drawn, void)
         if changed is not None:
             changed.see(sample.key, sample.image, before, after, counted)
+        left_out = before[~counted] if not labelled else np.zeros(0, np.int64)
         if not labelled:
             truth = before
         truth, before, after = truth[counted], before[counted], after[counted]
         hits = (after[after == truth], before[before == truth])
+        lost = truth[after >= known]
         keys.append(sample.key)
+        sizes.append(counted.size)
         rows.append(
             [
                 np.bincount(each, minlength=known)[1:known]
-                for each in (truth, before, hits[1], after[after < known], hits[0], truth[after >= known])
+                for each in (truth, before, hits[1], after[after < known], hits[0], lost, left_out)
             ]
         )
     stacked = np.array(rows, dtype=np.int64)
-    return Counts(tuple(keys), *(stacked[:, place] for place in range(6)))
+    return Counts(tuple(keys), np.array(sizes), *(stacked[:, place] for place in range(7)))
 
 
 def channel_table(classes: ClassTable, channels: Sequence[str]) -> np.ndarray:
@@ -105,8 +112,10 @@ def judge(
     before, after = _scores(labelled, *(each.sum(0) for each in pixels))
     changes = np.subtract(*reversed(_scores(labelled, *(drawn @ each for each in pixels))))
     lost, shown = counts.lost.sum(0), counts.truth.sum(0)
+    showing = (counts.truth > 0).sum(0)
+    enough = shown > (0 if labelled else limits.min_area / 100 * counts.sizes.mean())
     classes = []
-    for place in np.flatnonzero(shown).tolist():
+    for place in np.flatnonzero(enough).tolist():
         low, high = np.nanpercentile(changes[:, place], [2.5, 97.5])
         classes.append(
             OldClass(
@@ -115,15 +124,20 @@ def judge(
                 after=float(after[place]),
                 low=float(low),
                 high=float(high),
-                images=int((counts.truth[:, place] > 0).sum()),
+                images=int(showing[place]),
                 lost=100 * float(lost[place] / shown[place]),
                 worst=_worst(counts, place),
             )
         )
-    absent = [name for name, count in zip(names, shown, strict=True) if not count]
-    mean = _mean_change(classes, changes[:, shown > 0], images)
-    evidence = _evidence(counts, classes, labelled)
-    return weigh(classes, absent, new, mean, labelled, limits, evidence)
+    left_out = counts.left_out.sum(0)
+    unknown = [
+        Unknown(names[place], int(shown[place]), int(showing[place]), int(left_out[place]))
+        for place in np.flatnonzero(~enough).tolist()
+    ]
+    judged = int(counts.truth[:, enough].any(1).sum())
+    mean = _mean_change(classes, changes[:, enough], judged)
+    evidence = _evidence(counts, classes, labelled, int(shown[enough].sum()))
+    return weigh(classes, unknown, new, mean, labelled, limits, evidence)
 
 
 def _worst(counts: Counts, place: int) -> str:
@@ -161,9 +175,10 @@ def _scores(
     )
 
 
-def _evidence(counts: Counts, classes: Sequence[OldClass], labelled: bool) -> str:
+def _evidence(counts: Counts, classes: Sequence[OldClass], labelled: bool, pixels: int) -> str:
     images = len(counts.truth)
     shown = f"{len(classes)} of {counts.truth.shape[1]} old classes"
     if labelled:
         return f"{images} labelled images with {shown}."
-    return f"{images} new images, on which the old model sees {shown}: agreement with it, not truth."
+    enough = f"enough of {shown} ({pixels:,} pixels)" if classes else "too little of all old classes"
+    return f"{images} new images, on which the old model sees {enough}: agreement with it, not truth."

@@ -16,9 +16,10 @@ from segue.core.errors import UserError
 from segue.core.machine import CLEARLY, free_memory
 from segue.core.manifest import from_manifest, read_manifest
 from segue.core.progress import Display
-from segue.core.scenario import Scenario, make_scenario
+from segue.core.scenario import Scenario
 from segue.data.datasets.base import DataSplit, SegDataset
 from segue.data.index import cache_folder, class_index
+from segue.engine.scenario import scenario_of
 from segue.engine.seeds import derive_seed, seed_all
 from segue.methods.base import Method
 from segue.models.adopted.grow import AdoptedClassifier
@@ -162,27 +163,11 @@ def build_scenario(
     config: RunConfig, dataset: SegDataset
 ) -> tuple[Scenario, tuple[tuple[str, ...], ...] | None]:
     """The scenario, and the images of its steps if a manifest lists them."""
-    wanted, classes = config.scenario, dataset.classes
-    offline = plugins.declared(config.method.name).offline
-    if wanted.learned:
-        if isinstance(wanted.split, str):
-            raise UserError("scenario.learned goes with a split that lists the classes of each step.")
-        classes = classes.beside(str(name) for group in wanted.split for name in group)
-    scenario = make_scenario(
-        classes,
-        wanted.split,
-        wanted.mode,
-        wanted.void,
-        wanted.future,
-        wanted.order,
-        offline,
-        orders=dataset.orders,
-        divided_as=dataset.divided_as,
-    )
+    wanted, scenario = config.scenario, scenario_of(config, dataset.classes, dataset)
     if wanted.manifest is None:
         return scenario, None
     listed, keys = from_manifest(read_manifest(wanted.manifest), dataset.classes, wanted.manifest)
-    if offline and not listed.offline:  # all at once what the manifest gives step by step
+    if scenario.offline and not listed.offline:  # all at once what the manifest gives step by step
         listed = replace(listed, offline=True)
         keys = (tuple(dict.fromkeys(key for step in keys for key in step)),)
     for name in ("groups", "mode", "void", "future", "offline"):

@@ -17,6 +17,7 @@ from segue.core.config import RunConfig, decisive, read_back, to_yaml
 from segue.core.errors import UserError, reason
 from segue.core.launch import launcher, this_launch
 from segue.core.manifest import read_manifest
+from segue.core.neutral import MAY_CHANGE, drop
 from segue.core.ordinary import user_path
 from segue.core.overrides import differences
 from segue.core.records import is_run, read_yaml, write_json, write_text
@@ -28,25 +29,6 @@ EARLY_FILES = re.compile(r"scenario\.json|launch\.txt|\.(scenario\.json|launch\.
 
 LONGEST_NAME = 200
 """bytes of a folder's name; file systems take 255, and some words may come behind it"""
-
-MAY_CHANGE = frozenset(
-    {
-        *(
-            "data.root",
-            "scenario.keep",
-            "scenario.teacher",
-            "train.workers",
-            "train.save_seconds",
-            "train.checkpointing",
-            "train.cache_gb",
-            "train.cache_disk_gb",
-            "train.patience",
-            "train.track",
-        ),
-        *("eval.samples", "eval.every"),
-    }
-)
-"""settings that do not alter the numbers: a resumed run may have others"""
 
 
 def default_folder(config: RunConfig) -> Path:
@@ -121,9 +103,7 @@ def note_launch(folder: Path) -> None:
 def identity(config: RunConfig) -> str:
     """A hash of what decides a run's numbers: its recipe and, if it is not ours, its method file."""
     plain = decisive(config)
-    for key in MAY_CHANGE:
-        section, name = key.split(".")
-        plain[section].pop(name, None)
+    drop(plain, MAY_CHANGE)
     digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode())
     if config.method.name.endswith(".py"):
         digest.update(user_path(config.method.name).read_bytes())

@@ -27,7 +27,7 @@ from segue.core.manifest import read_manifest
 from segue.core.networks import named_network
 from segue.core.overrides import merge, nest, parse_overrides
 from segue.core.records import read_yaml
-from segue.core.scenario import canonical_split
+from segue.core.splits import canonical_split
 from segue.data.datasets.base import SegDataset
 from segue.engine.preset import KEY, PresetRequest, names_network
 
@@ -250,7 +250,7 @@ def check_method_class(method: Any, name: str) -> None:
 def _named_order(data_kind: type[SegDataset], asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """The split "100-50b" is 100-50 in the order that the data set calls b."""
     scenario = _section(asked, "scenario")
-    match = re.fullmatch(r"\s*([\d-]+)([a-z]+)\s*", str(scenario.get("split")))
+    match = re.fullmatch(r"\s*([\dx-]+)([a-z]+)\s*", str(scenario.get("split")))
     if not match or match[2] not in data_kind.orders:
         return asked
     split, order = match.groups()

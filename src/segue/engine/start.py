@@ -15,11 +15,12 @@ from segue.core.config import RunConfig, as_dict
 from segue.core.declaration import Start
 from segue.core.errors import UserError
 from segue.core.manifest import read_manifest
+from segue.core.neutral import MAY_CHANGE, drop
 from segue.core.ordinary import user_path
 from segue.core.overrides import differences
 from segue.engine.checkpoint import CheckpointStore, load_finished, load_strictly
 from segue.engine.device import autocast
-from segue.engine.folder import MAY_CHANGE, identity
+from segue.engine.folder import identity
 from segue.engine.recipe import stored_recipe
 from segue.methods.base import Method, StepContext
 
@@ -56,9 +57,7 @@ class FirstStep:
 def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
     """What decides step 0 of a recipe on the images that a manifest lists."""
     plain, first = as_dict(config), manifest["steps"][0]
-    for key in (*LATER, *MAY_CHANGE):
-        section, name = key.split(".")
-        plain[section].pop(name, None)
+    drop(plain, (*LATER, *MAY_CHANGE))
     plain["model"]["weights"] = weights_content(config)  # other weights may have the same name
     kind: type[Method] = plugins.find("method", config.method.name)
     start = _of_method(kind, config)

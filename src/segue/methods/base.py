@@ -31,7 +31,6 @@ from segue.models.segmenter import Teacher
 __all__ = ["About", "BenchmarkValues", "Method", "Start", "StepContext", "plain_start"]
 
 WHAT = {
-    "outputs": "its logits",
     "h": "the map that its classifier sees (h)",
     "z": "the last map of its encoder (z)",
     "stages": "the maps of its encoder's stages",
@@ -40,6 +39,11 @@ WHAT = {
     "classifier": "a classifier that can be replaced",
     "background": "a channel of background",
 }
+
+
+def parts_text(needs: Iterable[str]) -> str:
+    """What a method needs, in words; a part that no network has by its name."""
+    return " and ".join(WHAT.get(name, repr(name)) for name in needs)
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class Method(Declaration, nn.Module, ABC):
     """keep a frozen copy of the model before each incremental step, as `self.teacher`"""
     balanced_init: ClassVar[bool] = False
     """new classifiers start as shares of the background"""
-    needs: ClassVar[frozenset[str]] = frozenset({"outputs"})
+    needs: ClassVar[frozenset[str]] = frozenset()
     """parts of a network that the method needs beside logits: h, z, stages (maps of the encoder's stages),
     rows (those of a single classifier), backbone (Segue's own), classifier (one that may be replaced),
     background (a channel of it)"""
@@ -111,7 +115,7 @@ class Method(Declaration, nn.Module, ABC):
         """Refuse a network that lacks what the method works with."""
         if missing := sorted(self.needs - model.offers):
             raise UserError(
-                f"{type(self).__name__} needs {' and '.join(WHAT[name] for name in missing)} of a network."
+                f"{type(self).__name__} needs {parts_text(missing)} of a network."
                 f" {model.config.backbone} does not offer it; mib, lwf and finetune need outputs alone."
             )
 

@@ -9,10 +9,11 @@ Shapes: B batch, H x W pixels, h x w maps, C channels of z, F channels of h, K c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -27,6 +28,13 @@ FETCHED = ("weights", "pretrained")
 """settings that say where weights come from at first: no part of the structure"""
 Resize = Literal["bilinear", "aligned", "nearest"]
 """how logits are brought to the size of the image: bilinear, bilinear with aligned corners, nearest place"""
+
+
+def at_size(map_BKhw: Tensor, size: Sequence[int], resize: str) -> Tensor:
+    """A map at another size; always the same operation, whatever the sizes are."""
+    if resize == "nearest":
+        return F.interpolate(map_BKhw, size=size, mode="nearest")
+    return F.interpolate(map_BKhw, size=size, mode="bilinear", align_corners=resize == "aligned")
 
 
 @dataclass
@@ -65,11 +73,9 @@ class Network(nn.Module, ABC):
     fusion: nn.Module | None
     classifier: Any
     """a `Classifier`"""
-    offers: frozenset[str] = frozenset(
-        {"outputs", "h", "z", "stages", "rows", "backbone", "classifier", "background"}
-    )
-    """parts that methods may use (`Method.needs`): logits, maps of head, encoder and its stages, rows of a
-    single classifier, a backbone of Segue's own, a classifier that can be replaced, and a background"""
+    offers: frozenset[str] = frozenset({"h", "z", "stages", "rows", "backbone", "classifier", "background"})
+    """parts that methods may use beside logits (`Method.needs`): maps of head, encoder and its stages, rows
+    of a single classifier, a backbone of Segue's own, a classifier that can be replaced, and a background"""
     closed: bool = False
     """whether its channel 0 is never the answer: it knows no background"""
     resize: Resize = "bilinear"
@@ -135,9 +141,9 @@ class Network(nn.Module, ABC):
     def checkpoint(self) -> None:
         """Keep no activations inside the blocks of the encoder: less memory, a second forward pass."""
 
+    @abstractmethod
     def frozen_maps(self, images_B3HW: Tensor, every: bool = False) -> tuple[Tensor, ...]:
         """Outputs of the frozen stages, without gradient: of the last one, or of every one."""
-        raise NotImplementedError
 
     @property
     def frozen_modules(self) -> list[nn.Module]:

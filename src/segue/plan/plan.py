@@ -14,7 +14,8 @@ from segue.core.declaration import replay_memory
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.progress import Display
-from segue.core.scenario import Scenario, Step, canonical_split
+from segue.core.scenario import Scenario, Step
+from segue.core.splits import canonical_split
 from segue.data.batches import MixedOrder, ShuffledOrder
 from segue.data.datasets.base import SegDataset
 from segue.engine.build import build_scenario, index_classes, open_set

@@ -19,11 +19,9 @@ import numpy as np
 
 from segue.core.errors import UserError
 from segue.core.metrics import RunScores, StepScores, iou, run_scores, step_scores
+from segue.core.neutral import IN_A_ROW, drop
 from segue.core.records import RunRecord, StepRecord
 from segue.report.comparable import Groups, difference, extends_a_model, notes, split_text
-
-NEUTRAL = frozenset({"seed", "workers", "log_every", "save_seconds"})
-"""keys of the recipe's `train` section that do not make a run another experiment"""
 
 
 @dataclass(frozen=True)
@@ -223,9 +221,10 @@ def _entries(runs: Sequence[RunRecord]) -> tuple[Entry, ...]:
 
 def _settings(run: RunRecord) -> str:
     """The recipe without what may differ inside a row."""
-    train = {key: value for key, value in (run.recipe.get("train") or {}).items() if key not in NEUTRAL}
-    recipe = {key: value for key, value in run.recipe.items() if key != "eval"} | {"train": train}
-    return json.dumps(recipe, sort_keys=True, default=str)
+    recipe = json.loads(json.dumps(run.recipe, default=str))
+    drop(recipe, IN_A_ROW)
+    recipe.pop("eval", None)
+    return json.dumps(recipe, sort_keys=True)
 
 
 def _method_name(run: RunRecord) -> str:

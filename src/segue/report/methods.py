@@ -20,7 +20,16 @@ from segue.report.paired import paired_sheet
 from segue.report.plane_chart import plane_chart
 from segue.report.ranks import rank_chart
 from segue.report.settings import settings_table
-from segue.report.tables import EXPLAINED, FINALS, MEANS, OVER_STEPS, Sheet, convention, sheet_table
+from segue.report.tables import (
+    EXPLAINED,
+    EXPLAINED_STEPS,
+    FINALS,
+    MEANS,
+    OVER_STEPS,
+    Sheet,
+    convention,
+    sheet_table,
+)
 
 HEADS = (
     *(("mean IoU", name) for name in MEANS),
@@ -143,7 +152,7 @@ def others_sheet(table: MethodTable) -> Sheet:
             for name in table.runs
         ),
         caption=(
-            f"In percent. {_seeds(table)} {EXPLAINED}",
+            f"In percent. {_seeds(table)} {EXPLAINED} {EXPLAINED_STEPS}",
             *(["kept KiB: state beside the model that outlives a step, without images."] if told else []),
         ),
     )

@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from segue.core.config import RunConfig, as_dict
-from segue.report.comparison import NEUTRAL, Entry
+from segue.core.neutral import IN_A_ROW
+from segue.report.comparison import Entry
 from segue.report.markdown import plain_text
 
 SECTIONS = ("model", "optim", "train", "eval")
 """sections that methods could differ in; data and scenario are the same for all in a table"""
-NO_NUMBERS = frozenset(
-    {*(f"train.{key}" for key in NEUTRAL), "train.checkpointing", "eval.samples", "eval.every"}
-)
-"""settings that do not alter the numbers"""
 ALWAYS = (
     *("model.backbone", "model.head", "train.crop", "train.batch_size", "train.epochs", "train.epochs_next"),
     *("optim.lr_first", "optim.lr_next"),
@@ -63,7 +60,7 @@ def _flat(recipe: RunConfig) -> dict[str, Any]:
     flat = {f"{name}.{key}": value for name, section in sections.items() for key, value in section.items()}
     flat["train.epochs_next"] = recipe.train.epochs_of(1)
     flat["scenario.hold_out"] = recipe.scenario.hold_out
-    return {key: value for key, value in flat.items() if key not in NO_NUMBERS}
+    return {key: value for key, value in flat.items() if key not in IN_A_ROW}
 
 
 def _most_common(values: Sequence[Any]) -> Any:

@@ -40,14 +40,12 @@ LATER: dict[tuple[str, str], Callable[[RunScores], float]] = {
     ("gap to", "Joint"): lambda s: s.gap_to_joint,
 }
 """scores that one step alone does not have"""
+EXPLAINED_STEPS = "mean steps: all, averaged over the steps."
 EXPLAINED_LATER = (
-    "BWT: backward transfer, the change since a class was learned. stability: old at the end / old after"
-    " step 0. plasticity: new / new of Joint. gap: all of Joint - all."
+    f"{EXPLAINED_STEPS} BWT: backward transfer, the change since a class was learned. stability: old at the"
+    " end / old after step 0. plasticity: new / new of Joint. gap: all of Joint - all."
 )
-EXPLAINED = (
-    "+bg counts background as a class. hIoU: harmonic mean of old and new. mean steps: all, averaged over the"
-    " steps."
-)
+EXPLAINED = "+bg counts background as a class. hIoU: harmonic mean of old and new."
 """meaning of these columns"""
 
 

@@ -93,7 +93,8 @@ def rule(verdict: Verdict) -> str:
         f"Not safe: the mean over old classes falls by more than {small:g} points, or one class by more than"
         f" {large:g}, in the whole 95 % interval. Look here first: the mean may fall by more than {small:g},"
         f" a class falls by more than {small:g} in its whole interval or by more than {large:g} at all,"
-        f" a new class stays under an IoU of {limits.min_new:g}, or something is not shown by any image."
+        f" a new class stays under an IoU of {limits.min_new:g} or is not shown by any image, or too little"
+        " is seen of all old classes."
     )
 
 

@@ -10,7 +10,8 @@ from segue.core import plugins
 from segue.core.amounts import time_text
 from segue.core.config import RunConfig
 from segue.core.costs import read_costs
-from segue.core.scenario import Scenario, canonical_split
+from segue.core.scenario import Scenario
+from segue.core.splits import canonical_split
 from segue.engine.build import build_scenario
 from segue.engine.start import first_step
 from segue.plan.gpus import UTILISATION, find_gpu

@@ -8,8 +8,8 @@ from typing import Any
 
 from segue.core.config import RunConfig, as_dict
 from segue.core.errors import UserError
+from segue.core.neutral import MAY_CHANGE
 from segue.core.overrides import differences, parse_overrides
-from segue.engine.folder import MAY_CHANGE
 
 
 def setting_text(config: RunConfig) -> str:

@@ -12,10 +12,10 @@ from typing import Any
 from segue.core import plugins
 from segue.core.config import RunConfig, as_dict
 from segue.core.errors import UserError
+from segue.core.neutral import MAY_CHANGE, drop
 from segue.core.overrides import differences
 from segue.core.packed import STUDY_FILE, packed_places
 from segue.core.records import RunRecord, read_recipe, read_run
-from segue.engine.folder import MAY_CHANGE
 from segue.engine.recipe import complete
 
 MOST_KEYS = 3
@@ -125,9 +125,7 @@ def _comparable(config: RunConfig, offline: bool) -> dict[str, Any]:
     Joint is trained on all classes at once, so that split and mode do not matter to it.
     """
     recipe: dict[str, Any] = json.loads(json.dumps(as_dict(config)))
-    for key in MAY_CHANGE:
-        section, name = key.split(".")
-        recipe[section].pop(name, None)
+    drop(recipe, MAY_CHANGE)
     if recipe["model"].get("weights"):
         recipe["model"]["weights"] = Path(recipe["model"]["weights"]).name
     if offline:

@@ -97,18 +97,31 @@ def check_copies(network: Network, images: torch.Tensor) -> None:
 
 
 def check_training(kind: type[Method], network: Network, images: torch.Tensor) -> None:
-    """One iteration of a step with a new class: finite losses, and encoder, head and classifier move."""
+    """A step with a new class: one iteration, where the method trains in such a step, and its end."""
     seed_all(0)
     method = _with_what_it_learned(kind, network)
-    network, channels = method.model, sum(network.classifier.sizes)
+    channels = sum(network.classifier.sizes)
     step = Step(method.step.index + 1, (channels,), tuple(range(1, channels)))
     method.grow(step)
-    network.norm_frozen = True
+    method.model.norm_frozen = True
     method.train()
     labels = torch.zeros(len(images), *images.shape[-2:], dtype=torch.long)
     labels[:, ::2, : images.shape[-1] // 2] = channels
     batch, generator = Batch(images, labels, ["a", "b"]), torch.Generator().manual_seed(0)
-    method.begin_step(StepContext(step, [batch], CPU, generator))
+    context = StepContext(step, [batch], CPU, generator)
+    method.begin_step(context)
+    if kind.trains(step):
+        _check_iteration(method, step, batch, generator)
+    method.end_step(context)
+    with torch.no_grad():
+        logits = method.eval().model(images).logits
+    assert logits.shape[1] == channels + 1, f"{kind.__name__}: a new class is no channel after its step"
+    assert torch.isfinite(logits).all(), f"{kind.__name__}: logits are not finite after the step"
+
+
+def _check_iteration(method: Method, step: Step, batch: Batch, generator: torch.Generator) -> None:
+    """Finite losses; encoder, head and classifier move."""
+    network, name_of = method.model, type(method).__name__
     session = Session.start(method, step, OPTIM, TRAIN, CPU, generator)
     trained = [id(parameter) for group in session.optimizer.param_groups for parameter in group["params"]]
     assert len(trained) == len(set(trained)), "a parameter is in two groups of the optimiser"
@@ -118,11 +131,10 @@ def check_training(kind: type[Method], network: Network, images: torch.Tensor) -
     before = {name: [p.detach().clone() for p in parameters] for name, parameters in parts.items()}
     losses = update(session, batch, OPTIM.clip, TRAIN)
     for name, value in losses.items():
-        assert torch.isfinite(torch.as_tensor(value)).all(), f"{kind.__name__}: the term '{name}' is {value}"
+        assert torch.isfinite(torch.as_tensor(value)).all(), f"{name_of}: the term '{name}' is {value}"
     for name, parameters in parts.items():
         moved = any(not torch.equal(a, b) for a, b in zip(before[name], parameters, strict=True))
-        assert moved or not parameters, f"{kind.__name__} moves no parameter of the {name}"
-    method.end_step(StepContext(step, [batch], CPU, generator))
+        assert moved or not parameters, f"{name_of} moves no parameter of the {name}"
 
 
 def _with_what_it_learned(kind: type[Method], network: Network) -> Method:

@@ -96,6 +96,12 @@ class SegDataset(ABC):
         return {}
 
     @classmethod
+    def known_classes(cls, config: Any) -> ClassTable | None:
+        """The classes, where they are known without the images."""
+        classes = getattr(cls, "classes", None)
+        return classes if isinstance(classes, ClassTable) else None
+
+    @classmethod
     def own_memory(cls, config: Any) -> int:
         """Bytes that these settings make the data set hold by itself: where they can ask for too much."""
         return 0

@@ -19,6 +19,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from segue.core.classes import ClassTable
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.data.class_names import read_class_names
@@ -72,6 +73,11 @@ class Folder(FileDataset):
             )
         self._check_suffix(subset, config.mask_suffix)
         super().__init__(self._pairs(subset, config.mask_suffix), split, config.skip)
+
+    @classmethod
+    def known_classes(cls, config: Config) -> ClassTable | None:
+        names = user_path(config.root or "") / config.classes
+        return read_class_names(names, "folder") if config.root and names.exists() else None
 
     @classmethod
     def other_tests(cls, config: Config) -> dict[str, Config]:

@@ -105,12 +105,16 @@ class Scenes(SegDataset):
     def __init__(self, config: Config, split: DataSplit) -> None:
         self.config = config
         self.split = split
-        self.classes = ClassTable("scenes", {k: class_name(k) for k in range(1, config.classes + 1)})
+        self.classes = self.known_classes(config)
         count = {"train": config.train, "test": config.test}[split]
         self._keys = tuple(f"{split}-{index:05d}" for index in range(count))
         axis = np.arange(config.size, dtype=np.float64)
         self._x, self._y = axis[None, :], axis[:, None]
         self._clutter = [(_enlarger(cells, config.size), strength) for cells, strength in CLUTTER]
+
+    @classmethod
+    def known_classes(cls, config: Config) -> ClassTable:
+        return ClassTable("scenes", {k: class_name(k) for k in range(1, config.classes + 1)})
 
     @classmethod
     def own_memory(cls, config: Config) -> int:

@@ -5,19 +5,18 @@ Shapes: B batch, H x W pixels, h x w maps at the network's stride, K channels (b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.deploy.export.outputs import LOGITS, MAP, MASK, PROBABILITIES, Outputs, output_names
 from segue.deploy.export.pooling import pool_at_any_size
+from segue.models.network import at_size
 from segue.models.plain import plain_copy
 
-BILINEAR, ALIGNED, NEAREST = "bilinear", "aligned", "nearest"
-"""ways to bring logits to the size of the image; aligned: bilinear, the corners of both at one place"""
+BILINEAR = "bilinear"
+"""the usual way to bring logits to the size of the image"""
 NEVER = -1e4
 """logit of a class that no pixel has; numbers of 16 bit hold it too"""
 InputKind = Literal["uint8", "float32"]
@@ -74,13 +73,6 @@ def logits_of(network: nn.Module, image: Tensor) -> Tensor:
 def resize_of(network: nn.Module) -> str:
     """How a network means its logits to be brought to the size of the image; most do not say."""
     return getattr(network, "resize", BILINEAR)
-
-
-def at_size(map_BKhw: Tensor, size: Sequence[int], resize: str) -> Tensor:
-    """Logits at the size of the image; always the same operation, whatever the sizes are."""
-    if resize == NEAREST:
-        return F.interpolate(map_BKhw, size=size, mode="nearest")
-    return F.interpolate(map_BKhw, size=size, mode="bilinear", align_corners=resize == ALIGNED)
 
 
 def stride_of(network: nn.Module) -> int:

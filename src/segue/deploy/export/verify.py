@@ -15,10 +15,11 @@ from torch import nn
 from segue.core.errors import UserError
 from segue.deploy.export.endings import ONNX, TORCHSCRIPT
 from segue.deploy.export.extra import ONE_SIZE, reason_of
-from segue.deploy.export.module import InputKind, at_size, logits_of, resize_of
+from segue.deploy.export.module import InputKind, logits_of, resize_of
 from segue.deploy.export.outputs import IMAGE, LOGITS, MASK
 from segue.deploy.export.pictures import SHAPES, picture
 from segue.deploy.onnx_model import open_session
+from segue.models.network import at_size
 
 MOST_CHANGED = 0.001
 """largest share of pixels whose class may change"""

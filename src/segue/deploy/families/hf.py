@@ -9,12 +9,13 @@ from typing import Any
 
 from torch import nn
 
+from segue.core.checked_json import read_object
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.records import write_json
 from segue.models.adopted.hf_files import loaded, without_bars
 from segue.models.adopted.network import AdoptedNetwork
-from segue.models.adopted.weights import Foreign, names_of, read_json
+from segue.models.adopted.weights import Foreign, names_of
 
 PREFIX = "transformers.models."
 NOT_TOLD = ("_name_or_path", "transformers_version")
@@ -43,12 +44,12 @@ def without_auxiliary(module: Any) -> None:
 def read(text: str) -> Foreign:
     """A folder of `save_pretrained`: names are in config.json, normalisation in preprocessor_config.json."""
     folder = user_path(text)
-    config = read_json(folder / "config.json")
+    config = read_object(folder / "config.json")
     if config is None or "model_type" not in config:
         raise UserError(f"{folder} is no folder of save_pretrained: its config.json names no network.")
     source = {"kind": "hf", "config": config}
     module = loaded(folder, source)
-    said = read_json(folder / "preprocessor_config.json") or {}
+    said = read_object(folder / "preprocessor_config.json") or {}
     plain = not said.get("do_normalize", True)
     size = said.get("size")
     return Foreign(

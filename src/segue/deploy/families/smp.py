@@ -9,12 +9,13 @@ from typing import Any
 
 from torch import nn
 
+from segue.core.checked_json import read_object
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.records import write_json
 from segue.models.adopted.network import AdoptedNetwork
 from segue.models.adopted.sources import build_module
-from segue.models.adopted.weights import Foreign, load_exactly, names_of, read_json, read_weights
+from segue.models.adopted.weights import Foreign, load_exactly, names_of, read_weights
 
 PREFIX = "segmentation_models_pytorch."
 
@@ -41,7 +42,7 @@ def without_auxiliary(module: Any) -> None:
 def read(text: str) -> Foreign:
     """A folder of `save_pretrained`. smp keeps neither names nor normalisation in it: classes.json may."""
     folder = user_path(text)
-    config = read_json(folder / "config.json")
+    config = read_object(folder / "config.json")
     if config is None or "_model_class" not in config:
         raise UserError(f"{folder} is no folder of smp's save_pretrained: its config.json names no network.")
     settings = {key: value for key, value in config.items() if not key.startswith("_")}
@@ -53,7 +54,7 @@ def read(text: str) -> Foreign:
     module = build_module(source)
     path = folder / "model.safetensors"
     load_exactly(module, read_weights(path if path.is_file() else folder / "pytorch_model.bin"), path)
-    return Foreign(module, source, names_of(read_json(folder / "classes.json")))
+    return Foreign(module, source, names_of(read_object(folder / "classes.json")))
 
 
 def save(network: AdoptedNetwork, names: Sequence[str], folder: Path) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from safetensors.torch import save as save_tensors
 
+from segue.core.checked_json import read_object
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.records import atomic_file, write_json
 from segue.models.adopted.network import AdoptedNetwork
 from segue.models.adopted.sources import build_module
-from segue.models.adopted.weights import PREFIXES, Foreign, load_exactly, names_of, read_json, read_weights
+from segue.models.adopted.weights import PREFIXES, Foreign, load_exactly, names_of, read_weights
 
 PREFIX = "torchvision.models.segmentation"
 CLASSIFIERS = ("classifier.4.weight", "classifier.high_classifier.weight")
@@ -81,5 +82,5 @@ def read(text: str) -> Foreign:
     module = build_module(source)
     load_exactly(module, state, path, extra=("aux_classifier",))
     usual = models.get_model_weights(builder).DEFAULT.transforms()
-    names = names_of(read_json(path.parent / "classes.json"))
+    names = names_of(read_object(path.parent / "classes.json"))
     return Foreign(module, source, names, list(usual.mean), list(usual.std), size=usual.resize_size[0])

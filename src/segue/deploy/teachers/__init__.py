@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from segue.core.checked_json import read_object
 from segue.core.errors import UserError
 from segue.core.ordinary import read_ordinary, user_path
 from segue.deploy.adopt import NO_BACKGROUND, normalisation_of
@@ -27,7 +28,7 @@ from segue.deploy.teachers.queries import QueryScores, is_query_folder, open_que
 from segue.deploy.teachers.torchscript import ScriptScores, open_script
 from segue.engine.checkpoint import tensor_digest
 from segue.models.adopted.parts import Normalisation
-from segue.models.adopted.weights import names_of, read_json
+from segue.models.adopted.weights import names_of
 from segue.models.classifier import close_background
 
 ONNX, SCRIPT = ".onnx", (".pt", ".torchscript")
@@ -138,7 +139,7 @@ def _told(
 def _of_queries(folder: Path, said: dict[str, Any]) -> OuterModel:
     module = open_queries(folder)
     config, prepared = (
-        read_json(folder / name) or {} for name in ("config.json", "preprocessor_config.json")
+        read_object(folder / name) or {} for name in ("config.json", "preprocessor_config.json")
     )
     words = {"mean": prepared.get("image_mean"), "std": prepared.get("image_std"), **said}
     names, numbers = _told(str(folder), None, names_of(config.get("id2label")), words)

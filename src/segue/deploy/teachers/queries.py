@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from segue.core.checked_json import read_object
 from segue.core.errors import UserError
 from segue.deploy.teachers.outer_model import LEAST, normalised, of_size
 from segue.models.adopted.hf_files import loaded
 from segue.models.adopted.parts import Normalisation
-from segue.models.adopted.weights import read_json
 
 KINDS = ("mask2former", "maskformer", "eomt", "eomt_dinov3")
 """model types of transformers whose answers are masks with a class each, the last class being none"""
@@ -26,14 +26,14 @@ MULTIPLE = 32
 
 def is_query_folder(folder: Path) -> bool:
     try:
-        return (read_json(folder / "config.json") or {}).get("model_type") in KINDS
+        return (read_object(folder / "config.json") or {}).get("model_type") in KINDS
     except UserError:  # it is said by whoever reads it
         return False
 
 
 def open_queries(folder: Path) -> Any:
     """The network of a folder of `save_pretrained`."""
-    config = read_json(folder / "config.json") or {}
+    config = read_object(folder / "config.json") or {}
     module = loaded(folder, {"kind": "hf", "config": config}, task="UniversalSegmentation")
     return module.eval().requires_grad_(False)
 

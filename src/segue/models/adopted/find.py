@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.core.errors import UserError
@@ -24,7 +23,7 @@ from segue.models.adopted import trees
 from segue.models.adopted.find_encoder import Encoded, dependence, find_z, sizes_taken
 from segue.models.adopted.parts import Parts
 from segue.models.adopted.watch import Run, Watched, equal, watch
-from segue.models.network import Resize
+from segue.models.network import Resize, at_size
 
 MOST_SUMMED = 3
 """classifiers whose outputs may be added up"""
@@ -143,11 +142,7 @@ def _proof(module: nn.Module, group: list[Run], seen: Watched) -> _Proof | None:
 
 def _resized(a: Tensor, like: Tensor, resize: Resize) -> Tensor:
     size = like.shape[-2:]
-    if a.shape[-2:] == size:
-        return a
-    if resize == "nearest":
-        return F.interpolate(a, size, mode="nearest")
-    return F.interpolate(a, size, mode="bilinear", align_corners=resize == "aligned")
+    return a if a.shape[-2:] == size else at_size(a, size, resize)
 
 
 def _checked(proof: _Proof, channels: int) -> _Proof:
@@ -219,6 +214,8 @@ def _told(seen: Watched, proof: _Proof, parts: Parts, z: Encoded | None) -> list
     if parts.divisor > 1 or parts.square:
         shape = "squares" if parts.square else "images"
         rows.append(["sizes", f"{shape} of multiples of {parts.divisor} pixels; others are padded"])
+    if parts.least > parts.divisor:
+        rows.append(["least side", f"{parts.least} pixels; smaller images are padded"])
     if parts.unused:
         rows.append(["not used", ", ".join(parts.unused[:5]) + (" ..." if len(parts.unused) > 5 else "")])
     return rows

@@ -154,22 +154,28 @@ def _covering(module: nn.Module, wanted: set[str], either: set[str], prefix: str
 
 
 def sizes_taken(module: nn.Module, seen: Watched) -> dict[str, Any]:
-    """The smallest power of two whose odd multiples the network takes as sides; some take squares alone.
+    """The smallest power of two whose odd multiples the network takes as sides, and the shortest side.
 
-    A network that answers at the size of the image has to do so for these, too.
+    Some take squares alone. A network that answers at the size of the image has to do so for these, too.
     """
     image, full = seen.image, seen.answer.shape[-2:] == seen.image.shape[-2:]
+
+    def takes(height: int, width: int) -> bool:
+        try:
+            with torch.no_grad():
+                answer = trees.logits_of(module(image.new_zeros(1, 3, height, width)))
+        except Exception:  # whatever a foreign forward raises
+            return False
+        return answer is not None and (not full or answer.shape[-2:] == (height, width))
+
     for square in (False, True):
         for divisor in (1, 2, 4, 8, 16, 32, 64):
             height = 33 if divisor == 1 else 3 * divisor
             width = height if square else 65 if divisor == 1 else 5 * divisor
-            try:
-                with torch.no_grad():
-                    answer = trees.logits_of(module(image.new_zeros(1, 3, height, width)))
-            except Exception:  # whatever a foreign forward raises
-                continue
-            if answer is not None and (not full or answer.shape[-2:] == (height, width)):
-                return {"divisor": divisor, "square": square}
+            if takes(height, width):
+                shorter = (divisor * 2**power for power in range(6))
+                least = next((side for side in shorter if side < height and takes(side, side)), height)
+                return {"divisor": divisor, "square": square, "least": least}
     size = f"{image.shape[-2]} x {image.shape[-1]}"
     raise UserError(
         f"{type(module).__name__} takes images of {size} pixels, but not of 192 x 192 or 192 x 320: only a"

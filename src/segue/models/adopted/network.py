@@ -28,7 +28,7 @@ from segue.models.adopted.grow import NEVER, AdoptedClassifier, GrowingLayer
 from segue.models.adopted.parts import Adoption
 from segue.models.adopted.taps import EncoderTap, InputTap, OutputTap, Pass, passing
 from segue.models.adopted.watch import equal
-from segue.models.network import Network, Output, classifier_from, fusion_from
+from segue.models.network import Network, Output, at_size, classifier_from, fusion_from
 from segue.models.spec import NetworkSpec
 
 KIND = "adopted"
@@ -50,7 +50,7 @@ class AdoptedNetwork(Network):
         have_rows = {"rows"} if len(parts.classifiers) == 1 else set()
         self.closed = self.adoption.closed
         have_background = set() if self.closed else {"background", "classifier"}
-        self.offers = frozenset({"outputs", "h"} | have_z | have_stages | have_rows | have_background)
+        self.offers = frozenset({"h"} | have_z | have_stages | have_rows | have_background)
         self.body = module
         for index, path in enumerate(parts.classifiers):
             front = (0.0 if index else NEVER) if self.closed else None
@@ -214,6 +214,7 @@ class AdoptedNetwork(Network):
     def _padded(self, height: int, width: int) -> list[int]:
         """The size of an image when it comes to the network."""
         sides = [max(height, width)] * 2 if self.parts.square else [height, width]
+        sides = [side if side >= self.parts.least else self.parts.least for side in sides]
         return [side + -side % self.divisor for side in sides]
 
     @property
@@ -256,10 +257,10 @@ class AdoptedNetwork(Network):
         parts, (height, width) = self.parts, images_B3HW.shape[-2:]
         if parts.inner is not None:
             size = [side * parts.inner_factor for side in logits_BKhw.shape[-2:]]
-            logits_BKhw = _resized(logits_BKhw, size, parts.inner)
+            logits_BKhw = at_size(logits_BKhw, size, parts.inner)
         if (padded := self._padded(height, width)) == [height, width]:
             return logits_BKhw
-        return _resized(logits_BKhw, padded, self.resize)[..., :height, :width]
+        return at_size(logits_BKhw, padded, self.resize)[..., :height, :width]
 
     # What training does with it
 
@@ -346,12 +347,6 @@ def adoption_of(described: Mapping[str, Any]) -> Adoption:
 
 def _under(name: str, prefixes: list[str]) -> bool:
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
-
-
-def _resized(logits: Tensor, size: list[int], resize: str) -> Tensor:
-    if resize == "nearest":
-        return F.interpolate(logits, size, mode="nearest")
-    return F.interpolate(logits, size, mode="bilinear", align_corners=resize == "aligned")
 
 
 def _plain(module: nn.Module) -> nn.Module:

@@ -45,6 +45,8 @@ class Parts:
     """number of pixels that has to divide both sides of an image"""
     square: bool = False
     """whether only squares are taken"""
+    least: Count = 1
+    """shortest side of an image that is taken, in pixels; smaller ones are padded"""
     told: list[list[str]] = field(default_factory=list)
     """rows of a table that tells the parts in words"""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -18,6 +19,7 @@ from torch import nn
 from segue.core.errors import UserError, suggest
 from segue.core.extras import needed
 from segue.core.ordinary import user_path
+from segue.models._hub import no_waiting
 from segue.models.adopted.described import plain_settings
 
 
@@ -90,7 +92,8 @@ def smp_module(source: Mapping[str, Any], fetch: bool = False) -> nn.Module:
     if fetch:
         config["encoder_weights"] = True if encoder.startswith("tu-") else "imagenet"
     try:
-        return kinds[name](**config)
+        with no_waiting() if fetch else nullcontext():
+            return kinds[name](**config)
     except OSError as error:
         raise UserError(
             f"smp could not fetch the weights of {encoder}: {_reason(error)} Give a local file with"

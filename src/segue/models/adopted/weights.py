@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from segue.core.errors import UserError, reason
-from segue.core.ordinary import read_ordinary
+from segue.core.errors import UserError
 from segue.models.weights_file import first_nan, open_weights
 
 INSIDE = ("state_dict", "model_state_dict", "model_state", "model", "ema")
@@ -90,19 +88,6 @@ def _without_prefixes(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) ->
             break
         given = {name.removeprefix(prefix): value for name, value in given.items()}
     return given
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object that stands beside the weights; None: there is no such file."""
-    if not path.is_file():
-        return None
-    try:
-        document = json.loads(read_ordinary(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read as JSON: {reason(error)}.") from error
-    if not isinstance(document, dict):
-        raise UserError(f"{path} should hold a JSON object.")
-    return document
 
 
 def names_of(table: Mapping[str, Any] | None) -> list[str] | None:
