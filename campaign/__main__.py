@@ -15,17 +15,21 @@ import torch
 import typer
 
 from campaign import faults, parsers, requests
-from campaign.inputs import ATTACKS, Attack
+from campaign.inputs import TEXTS
+from campaign.models import TENSORS
 from campaign.page import FORMAT, reliability_page
-from campaign.tally import Tally
+from campaign.small_run import Attack
+from campaign.tally import LeftOut, Tally
 from segue.core.records import write_json, write_text
 from segue.engine.record import versions
 
 ALL: dict[str, tuple[Attack, int]] = {
-    **ATTACKS,
+    **TEXTS,
+    **TENSORS,
     "failing disk": (faults.attack, 300),
-    "requests": (requests.attack, 4000),
-    "parsers": (parsers.attack, 20_000),
+    "full disk": (faults.full_disk, 40),
+    "requests": (requests.attack, 1500),
+    "parsers": (parsers.attack, 6000),
 }
 NEEDS = {"requests": "schemathesis", "parsers": "atheris"}
 
@@ -44,10 +48,16 @@ def campaign(names: list[str], share: float, seed: int) -> list[Tally]:
                 continue
             attack, tries = ALL[name]
             tally = Tally(name)
-            attack(tally, max(1, round(tries * share)), seed, Path(folder))
+            try:
+                with tally.timed():
+                    attack(tally, max(1, round(tries * share)), seed, Path(folder))
+            except LeftOut as reason:
+                print(f"{name:<14} left out: {reason}")
+                continue
             found.append(tally)
             counts = f"{tally.tries:>6} tries, {tally.refused:>6} refused"
-            print(f"{name:<14} {counts}, {tally.failures or 'no failure'}", flush=True)
+            found_what = tally.failures or "no failure"
+            print(f"{name:<14} {counts}, {tally.seconds:>6.1f} s of CPU, {found_what}", flush=True)
             for example in tally.examples:
                 print(f"  {example}")
     return found

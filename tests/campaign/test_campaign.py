@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 import segue
 from campaign import faults
-from campaign.inputs import ATTACKS
+from campaign.inputs import TEXTS
+from campaign.models import TENSORS
 from campaign.page import PROMISES, reliability_page
 from campaign.tally import Tally, try_all
 from segue.core.errors import UserError
@@ -31,13 +33,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", TEXTS | TENSORS)
 def test_sample_of_strange_input(name: str, place: Path) -> None:
-    attack, tries = ATTACKS[name]
+    attack, tries = (TEXTS | TENSORS)[name]
     assert tries >= SAMPLE
     tally = Tally(name)
     attack(tally, SAMPLE, 1, place)
     assert tally.tries >= SAMPLE // 2 and not tally.failures, tally.examples
+    assert 0 < tally.refused < tally.tries, "some are accepted: an attack that nothing survives tells little"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks processes that have used torch")
@@ -59,6 +62,12 @@ def test_faults_are_what_they_say(kind: str, tmp_path: Path) -> None:
     fault = faults.Fault(kind, 2, folder, random.Random(0))
     fault()
     if kind == "kill":
+        return
+    if kind == "slow":
+        began = time.monotonic()
+        fault()
+        fault()
+        assert time.monotonic() - began >= 2 * faults.SLOW_SECONDS
         return
     if kind in faults.FORGIVEN:
         fault()
