@@ -31,6 +31,8 @@ ALL: dict[str, tuple[Attack, int]] = {
     "requests": (requests.attack, 1500),
     "parsers": (parsers.attack, 6000),
 }
+LONG_LIFE = Path(__file__).parents[1] / "results" / "long-life.json"
+"""figures of campaign/long_life.py, which the page shows too"""
 NEEDS = {"requests": "schemathesis", "parsers": "atheris"}
 
 
@@ -87,7 +89,7 @@ def main(
     if save is not None:
         write_json(save, document)
     if page is not None:
-        write_text(page, reliability_page(document))
+        write_text(page, reliability_page(document, json.loads(LONG_LIFE.read_text())))
     failures = sum(sum(tally.failures.values()) for tally in found)
     print(f"{sum(tally.tries for tally in found):,} tries, {failures} failures")
     raise typer.Exit(1 if failures else 0)

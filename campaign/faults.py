@@ -218,7 +218,7 @@ def attack(tally: Tally, tries: int, seed: int, place: Path) -> None:
 
 
 def full_disk(tally: Tally, tries: int, seed: int, place: Path) -> None:
-    """A file system that is too small, and then is enlarged; it takes a system on which one can be mounted."""
+    """A file system that is too small, and then is enlarged; left out where none can be mounted."""
     chance, grounds = random.Random(seed), _grounds(place)
     for number in range(tries):
         ground = grounds[number % len(grounds)]

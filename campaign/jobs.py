@@ -45,7 +45,7 @@ class Job:
 
 def jobs(place: Path) -> tuple[Job, ...]:
     """All of them, on one small model and a few small images."""
-    config, model, images = small_recipe(), model_folder(place), _images(place / "images")
+    config, model, images = small_recipe(), model_folder(place), new_images(place / "images")
     finished_run(place)
 
     def extended(folder: Path, again: bool) -> None:
@@ -70,7 +70,7 @@ def jobs(place: Path) -> tuple[Job, ...]:
     )
 
 
-def _images(folder: Path) -> Path:
+def new_images(folder: Path) -> Path:
     """Pictures of one new class, with masks."""
     chance = np.random.default_rng(0)
     for subset, count in (("train", 4), ("val", 2)):

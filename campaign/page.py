@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from campaign.long_life import long_life_table
+
 FORMAT = "segue-campaign-1"
 PROMISES = {
     "words": (
@@ -54,8 +56,8 @@ PROMISES = {
 TEMPLATE = Path(__file__).with_name("reliability.md")
 
 
-def reliability_page(document: Mapping[str, Any]) -> str:
-    """The page of a campaign's figures."""
+def reliability_page(document: Mapping[str, Any], long_life: Mapping[str, Any]) -> str:
+    """The page of a campaign's figures, and of those of many extensions."""
     lines = [
         "| attack | promise | tries | refused | failures | CPU s |",
         "|---|---|---:|---:|---:|---:|",
@@ -73,4 +75,10 @@ def reliability_page(document: Mapping[str, Any]) -> str:
     found = document["versions"]
     tools = ", ".join(f"{name} {found[name]}" for name in ("segue", "python", "torch"))
     page = TEMPLATE.read_text(encoding="utf-8")
-    return page.format(table="\n".join(lines), versions=f"Seed {document['seed']}; {tools}.")
+    steps = max(len(costs) for costs in long_life["methods"].values())
+    return page.format(
+        table="\n".join(lines),
+        versions=f"Seed {document['seed']}; {tools}.",
+        steps=steps,
+        long_life=long_life_table(long_life),
+    )

@@ -66,3 +66,21 @@ def test_a_linked_folder_and_one_of_the_users_own_stay(model: Model, tmp_path: P
         with pytest.raises(segue.UserError, match=part):
             model.save(place)
     assert (mine / FITTING[part]).exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "README.md"])
+def test_what_a_killed_process_left_does_not_stand_in_the_way(model: Model, tmp_path: Path, name: str):
+    half = tmp_path / "model" / f".{name}.ab12_cd.part"
+    half.parent.mkdir()
+    half.write_text("half of it")
+    model.save(tmp_path / "model")
+    assert not half.exists() and segue.load(tmp_path / "model").classes == model.classes
+
+
+def test_half_a_file_of_somebody_else_is_not_deleted(model: Model, tmp_path: Path):
+    half = tmp_path / "model" / ".notes.txt.ab12.part"
+    half.parent.mkdir()
+    half.write_text("mine")
+    with pytest.raises(segue.UserError, match="notes"):
+        model.save(tmp_path / "model")
+    assert half.read_text() == "mine"

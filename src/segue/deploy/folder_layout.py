@@ -7,6 +7,7 @@ from pathlib import Path
 
 from segue.core.errors import UserError
 from segue.deploy.card_pictures import PICTURES
+from segue.engine.own_files import HALF_WRITTEN
 
 WEIGHTS, KEPT, CONFIG, PREPARATION, CARD = (
     *("model.safetensors", "kept.safetensors", "config.json", "preprocessor_config.json", "README.md"),
@@ -34,7 +35,7 @@ def check_place(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: name a folder for the model.")
     for path in sorted(folder.iterdir()) if folder.exists() else ():
-        if path.name in FILES:
+        if path.name in FILES or _stands_for(path) in FILES:
             continue
         foreign = _foreign(path) if path.name in FOLDERS and is_model_folder(folder) else path
         if foreign is not None:
@@ -47,6 +48,20 @@ def _foreign(part: Path) -> Path | None:
     if part.is_symlink() or not part.is_dir():
         return part
     for path in sorted(part.iterdir()):
-        if path.is_symlink() or not path.is_file() or not FOLDERS[part.name].fullmatch(path.name):
+        name = _stands_for(path) or path.name
+        if path.is_symlink() or not path.is_file() or not FOLDERS[part.name].fullmatch(name):
             return path
     return None
+
+
+def remove_half_written(folder: Path) -> None:
+    """Remove what a killed process left of a model's files."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if _stands_for(path) in FILES:
+            path.unlink()
+
+
+def _stands_for(path: Path) -> str | None:
+    """The name of the file that a killed process was writing; None: it is another file, or a link."""
+    found = HALF_WRITTEN.fullmatch(path.name)
+    return None if found is None or path.is_symlink() or not path.is_file() else found[2]
