@@ -27,7 +27,7 @@ ALL: dict[str, tuple[Attack, int]] = {
     **TEXTS,
     **TENSORS,
     "failing disk": (faults.attack, 300),
-    "full disk": (faults.full_disk, 40),
+    "full disk": (faults.full_disk, 32),
     "requests": (requests.attack, 1500),
     "parsers": (parsers.attack, 6000),
 }
