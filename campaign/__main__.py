@@ -6,7 +6,9 @@ import importlib.util
 import json
 import os
 import tempfile
+import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,20 +29,19 @@ ALL: dict[str, tuple[Attack, int]] = {
     **TEXTS,
     **TENSORS,
     "failing disk": (faults.attack, 300),
-    "full disk": (faults.full_disk, 32),
-    "requests": (requests.attack, 1500),
-    "parsers": (parsers.attack, 6000),
+    "full disk": (faults.full_disk, 24),
+    "requests": (requests.attack, 1200),
+    "parsers": (parsers.attack, 5000),
 }
 LONG_LIFE = Path(__file__).parents[1] / "results" / "long-life.json"
 """figures of campaign/long_life.py, which the page shows too"""
 NEEDS = {"requests": "schemathesis", "parsers": "atheris"}
 
 
-def campaign(names: list[str], share: float, seed: int) -> list[Tally]:
+def campaign(names: list[str], share: float, seed: int) -> Iterator[Tally]:
     """Every class with its share of the tries; those whose tool is not installed are left out."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    found = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SEGUE_CACHE"] = f"{folder}/cache"
         for name in names:
@@ -56,13 +57,11 @@ def campaign(names: list[str], share: float, seed: int) -> list[Tally]:
             except LeftOut as reason:
                 print(f"{name:<14} left out: {reason}")
                 continue
-            found.append(tally)
-            counts = f"{tally.tries:>6} tries, {tally.refused:>6} refused"
-            found_what = tally.failures or "no failure"
-            print(f"{name:<14} {counts}, {tally.seconds:>6.1f} s of CPU, {found_what}", flush=True)
+            counts = f"{tally.tries:>6} tries, {tally.refused:>6} refused, {tally.seconds:>6.1f} s of CPU"
+            print(f"{name:<14} {counts}, {tally.failures or 'no failure'}", flush=True)
             for example in tally.examples:
                 print(f"  {example}")
-    return found
+            yield tally
 
 
 def _beside_stored(found: list[Tally], path: Path | None) -> list[dict[str, Any]]:
@@ -79,12 +78,13 @@ def main(
     save: Annotated[Path | None, typer.Option(help="File for the JSON.")] = None,
     page: Annotated[Path | None, typer.Option(help="File for the page.")] = None,
 ) -> None:
-    found = campaign(only.split(",") if only else list(ALL), share, seed)
+    began, found = time.monotonic(), list(campaign(only.split(",") if only else list(ALL), share, seed))
     document = {
         "format": FORMAT,
         "seed": seed,
+        "minutes": round((time.monotonic() - began) / 60, 1),
         "versions": versions(torch.device("cpu")),
-        "classes": _beside_stored(found, save),
+        "classes": _beside_stored(found, save if only else None),
     }
     if save is not None:
         write_json(save, document)

@@ -162,10 +162,10 @@ def _other_images(original: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]
 
 
 TEXTS: dict[str, tuple[Attack, int]] = {
-    "words": (words, 1600),
-    "recipes": (recipes, 1600),
-    "splits": (splits, 1500),
-    "records": (records, 1600),
-    "manifests": (manifests, 1500),
+    "words": (words, 1200),
+    "recipes": (recipes, 1200),
+    "splits": (splits, 1300),
+    "records": (records, 1300),
+    "manifests": (manifests, 1300),
 }
 """classes of attack, and the tries of a whole campaign"""

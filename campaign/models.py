@@ -131,7 +131,7 @@ def weights(tally: Tally, tries: int, seed: int, place: Path) -> None:
 
 TENSORS: dict[str, tuple[Attack, int]] = {
     "checkpoints": (checkpoints, 900),
-    "model folders": (model_folders, 700),
+    "model folders": (model_folders, 500),
     "weights": (weights, 900),
 }
 """classes of attack, and the tries of a whole campaign"""
