@@ -31,7 +31,7 @@ ALL: dict[str, tuple[Attack, int]] = {
     "failing disk": (faults.attack, 300),
     "full disk": (faults.full_disk, 24),
     "requests": (requests.attack, 1200),
-    "parsers": (parsers.attack, 5000),
+    "parsers": (parsers.attack, 32_000),
 }
 LONG_LIFE = Path(__file__).parents[1] / "results" / "long-life.json"
 """figures of campaign/long_life.py, which the page shows too"""
