@@ -82,6 +82,7 @@ def main(
     document = {
         "format": FORMAT,
         "seed": seed,
+        "share": share,
         "minutes": round((time.monotonic() - began) / 60, 1),
         "versions": versions(torch.device("cpu")),
         "classes": _beside_stored(found, save if only else None),

@@ -160,6 +160,9 @@ class Ground:
         self.kilobytes = sum(path.stat().st_size for path in reference.rglob("*")) // 1024
 
     def clear(self) -> None:
+        """Make room for a try; before the first, find out what the work is without a fault."""
+        if not self.calls:
+            self.measure()
         shutil.rmtree(self.folder.parent, ignore_errors=True)
         self.folder.parent.mkdir(parents=True)
         self.outside.write_bytes(OUTSIDE)
@@ -190,10 +193,7 @@ class Ground:
 def _grounds(place: Path) -> list[Ground]:
     """One for each job."""
     shutil.rmtree(place / "faults", ignore_errors=True)
-    found = [Ground(job, place) for job in jobs(place)]
-    for ground in found:
-        ground.measure()
-    return found
+    return [Ground(job, place) for job in jobs(place)]
 
 
 def attack(tally: Tally, tries: int, seed: int, place: Path) -> None:

@@ -73,12 +73,13 @@ def reliability_page(document: Mapping[str, Any], long_life: Mapping[str, Any]) 
         lines.append(f"| {what} | {promise} | {counts} |")
     lines.append(f"| all | | {tries:,} | | {failures} | {seconds:.0f} |")
     found = document["versions"]
+    part = "" if document["share"] == 1 else f", {document['share']:.0%} of the tries of `make campaign`"
     tools = ", ".join(f"{name} {found[name]}" for name in ("segue", "python", "torch"))
     page = TEMPLATE.read_text(encoding="utf-8")
     steps = max(len(costs) for costs in long_life["methods"].values())
     return page.format(
         table="\n".join(lines),
-        versions=f"Seed {document['seed']}; {tools}.",
+        versions=f"One run of {document['minutes']:.0f} minutes{part}; seed {document['seed']}; {tools}.",
         steps=steps,
         long_life=long_life_table(long_life),
     )
