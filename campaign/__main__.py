@@ -6,7 +6,9 @@ import importlib.util
 import json
 import os
 import tempfile
+import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,26 +17,31 @@ import torch
 import typer
 
 from campaign import faults, parsers, requests
-from campaign.inputs import ATTACKS, Attack
+from campaign.inputs import TEXTS
+from campaign.models import TENSORS
 from campaign.page import FORMAT, reliability_page
-from campaign.tally import Tally
+from campaign.small_run import Attack
+from campaign.tally import LeftOut, Tally
 from segue.core.records import write_json, write_text
 from segue.engine.record import versions
 
 ALL: dict[str, tuple[Attack, int]] = {
-    **ATTACKS,
+    **TEXTS,
+    **TENSORS,
     "failing disk": (faults.attack, 300),
-    "requests": (requests.attack, 4000),
-    "parsers": (parsers.attack, 20_000),
+    "full disk": (faults.full_disk, 24),
+    "requests": (requests.attack, 1200),
+    "parsers": (parsers.attack, 32_000),
 }
+LONG_LIFE = Path(__file__).parents[1] / "results" / "long-life.json"
+"""figures of campaign/long_life.py, which the page shows too"""
 NEEDS = {"requests": "schemathesis", "parsers": "atheris"}
 
 
-def campaign(names: list[str], share: float, seed: int) -> list[Tally]:
+def campaign(names: list[str], share: float, seed: int) -> Iterator[Tally]:
     """Every class with its share of the tries; those whose tool is not installed are left out."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    found = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SEGUE_CACHE"] = f"{folder}/cache"
         for name in names:
@@ -44,13 +51,17 @@ def campaign(names: list[str], share: float, seed: int) -> list[Tally]:
                 continue
             attack, tries = ALL[name]
             tally = Tally(name)
-            attack(tally, max(1, round(tries * share)), seed, Path(folder))
-            found.append(tally)
-            counts = f"{tally.tries:>6} tries, {tally.refused:>6} refused"
+            try:
+                with tally.timed():
+                    attack(tally, max(1, round(tries * share)), seed, Path(folder))
+            except LeftOut as reason:
+                print(f"{name:<14} left out: {reason}")
+                continue
+            counts = f"{tally.tries:>6} tries, {tally.refused:>6} refused, {tally.seconds:>6.1f} s of CPU"
             print(f"{name:<14} {counts}, {tally.failures or 'no failure'}", flush=True)
             for example in tally.examples:
                 print(f"  {example}")
-    return found
+            yield tally
 
 
 def _beside_stored(found: list[Tally], path: Path | None) -> list[dict[str, Any]]:
@@ -67,17 +78,19 @@ def main(
     save: Annotated[Path | None, typer.Option(help="File for the JSON.")] = None,
     page: Annotated[Path | None, typer.Option(help="File for the page.")] = None,
 ) -> None:
-    found = campaign(only.split(",") if only else list(ALL), share, seed)
+    began, found = time.monotonic(), list(campaign(only.split(",") if only else list(ALL), share, seed))
     document = {
         "format": FORMAT,
         "seed": seed,
+        "share": share,
+        "minutes": round((time.monotonic() - began) / 60, 1),
         "versions": versions(torch.device("cpu")),
-        "classes": _beside_stored(found, save),
+        "classes": _beside_stored(found, save if only else None),
     }
     if save is not None:
         write_json(save, document)
     if page is not None:
-        write_text(page, reliability_page(document))
+        write_text(page, reliability_page(document, json.loads(LONG_LIFE.read_text())))
     failures = sum(sum(tally.failures.values()) for tally in found)
     print(f"{sum(tally.tries for tally in found):,} tries, {failures} failures")
     raise typer.Exit(1 if failures else 0)

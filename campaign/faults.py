@@ -1,41 +1,39 @@
-"""A disk that fails: faults at every place where a run writes, in a process of its own, then a resume.
+"""A disk that fails: faults at every place where Segue writes, in a process of its own, then once more.
 
-Everything that a run writes goes through `segue.core.records` (`atomic_file`, `append_file`): there, at one
-call of the system chosen by a seed, something goes wrong. Afterwards no file may be half-written, and a
-resume must end as the run that nothing happened to.
+Everything that it writes goes through `segue.core.records` (`atomic_file`, `append_file`): there, at one
+call of the system chosen by a seed, something goes wrong. Afterwards no file may be half-written, and doing
+the work again must end as if nothing had happened.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from campaign.inputs import SHORT
-from campaign.tally import HANG_SECONDS, Tally
+from campaign.jobs import Job, jobs
+from campaign.tally import LONG_SECONDS, LeftOut, Tally
 from segue.core import records
 from segue.core.errors import UserError
-from segue.core.progress import Display
-from segue.core.records import read_record
-from segue.engine.checkpoint import CheckpointStore, load_tree
-from segue.engine.recipe import resolve
-from segue.engine.run import run
 
-KINDS = ("kill", "ENOSPC", "EIO", "short write", "EACCES", "vanish", "link")
+KINDS = ("kill", "ENOSPC", "EIO", "short write", "EACCES", "vanish", "link", "slow")
 FORGIVEN = ("vanish", "link")
 """faults by which others take files away: a sentence is enough, where a resume cannot mend it"""
-CALLS = 60
-"""calls of the system among which one is chosen; a run makes about so many"""
+SLOW_SECONDS = 0.01
+"""time that each call takes on a slow disk"""
 OUTSIDE = b"not yours"
+LEAST_KILOBYTES = 16
+"""size of the smallest disk that fills up"""
 
 
 class Fault:
@@ -46,7 +44,9 @@ class Fault:
 
     def __call__(self, file: Any = None, content: bytes = b"") -> None:
         self.left -= 1
-        if self.left:
+        if self.kind == "slow" and self.left <= 0:
+            time.sleep(SLOW_SECONDS)
+        if self.left or self.kind == "slow":
             return
         if self.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -58,6 +58,10 @@ class Fault:
             return
         number = {"EIO": errno.EIO, "EACCES": errno.EACCES}.get(self.kind, errno.ENOSPC)
         raise OSError(number, os.strerror(number))
+
+    def count(self, file: Path) -> None:
+        """Note how many calls there were; nothing went wrong."""
+        file.write_text(str(-self.left))
 
     def _take_away(self) -> None:
         there = sorted(path for path in self.folder.rglob("*") if path.is_file())
@@ -118,7 +122,7 @@ def in_child(work: Callable[[], None]) -> int:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
         finally:
             os._exit(code)
-    deadline = time.monotonic() + HANG_SECONDS * 3
+    deadline = time.monotonic() + LONG_SECONDS
     while time.monotonic() < deadline:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -129,66 +133,118 @@ def in_child(work: Callable[[], None]) -> int:
     return -1
 
 
-def outcome(folder: Path) -> dict[str, Any]:
-    """What two equal runs have in common."""
-    found: dict[str, Any] = {"log": (folder / "log.jsonl").read_text()}
-    for path in sorted((folder / "steps").glob("*.json")):
-        document = json.loads(path.read_text())
-        found[path.name] = {key: document[key] for key in ("confusion", "losses", "classes", "recipe_hash")}
-    return found
+class Ground:
+    """Two folders: one that nothing happens to, and one for each try."""
 
+    def __init__(self, job: Job, place: Path) -> None:
+        self.job, self.home = job, place / "faults" / job.name
+        self.folder, self.outside = self.home / "faulty" / "work", self.home / "faulty" / "outside"
+        self.expected: dict[str, Any] = {}
+        self.calls = self.kilobytes = 0
 
-def half_written(folder: Path) -> list[str]:
-    """Files that are there and cannot be read."""
-    bad = []
-    for path in (folder / "steps").glob("*.json"):
-        try:
-            read_record(path)
-        except UserError:
-            bad.append(str(path))
-    for entry in CheckpointStore(folder).entries():
-        try:
-            load_tree(entry.path)
-        except UserError:
-            bad.append(str(entry.path))
-    return bad
+    def measure(self) -> None:
+        """Do the work without a fault: what comes of it, how many calls and how much room it takes."""
+        reference, counted = self.home / "faultless", self.home / "calls"
+        self.home.mkdir(parents=True)
+        os.environ["SEGUE_CACHE"] = f"{self.home}/cache-faultless"
 
-
-def attack(tally: Tally, tries: int, seed: int, place: Path) -> None:
-    config = resolve("finetune", "scenes", "2-1", overrides=SHORT)
-    reference, folder = place / "faultless" / "run", place / "faulty" / "run"
-    quiet = Display(quiet=True)
-    if in_child(lambda: run(config, reference, display=quiet)):
-        tally.fail("traceback", "the run without a fault")
-        return
-    expected, chance = outcome(reference), random.Random(seed)
-    outside = folder.parent / "outside"
-    for _ in range(tries):
-        shutil.rmtree(folder.parent, ignore_errors=True)
-        folder.parent.mkdir(parents=True)
-        outside.write_bytes(OUTSIDE)
-        kind, call = chance.choice(KINDS), chance.randint(1, CALLS)
-        fault = Fault(kind, call, folder, chance)
-
-        def failing(fault: Fault = fault) -> None:
+        def work() -> None:
+            fault = Fault("none", 0, reference, random.Random(0))
             _arm(fault)
-            run(config, folder, display=quiet)
+            self.job.work(reference, False)
+            fault.count(counted)
 
+        if code := in_child(work):
+            raise RuntimeError(f"{self.job.name} without a fault: exit code {code}")
+        self.expected, self.calls = self.job.outcome(reference), int(counted.read_text())
+        self.kilobytes = sum(path.stat().st_size for path in reference.rglob("*")) // 1024
+
+    def clear(self) -> None:
+        """Make room for a try; before the first, find out what the work is without a fault."""
+        if not self.calls:
+            self.measure()
+        shutil.rmtree(self.folder.parent, ignore_errors=True)
+        self.folder.parent.mkdir(parents=True)
+        self.outside.write_bytes(OUTSIDE)
+        os.environ["SEGUE_CACHE"] = f"{self.folder.parent}/cache"
+
+    def judge(self, tally: Tally, code: int, about: str, forgiven: bool = False) -> None:
+        """What a fault has left."""
         tally.tries += 1
-        about = f"{kind} at call {call}"
-        code = in_child(failing)
         tally.refused += code == 2
         if code in (1, -1):
             tally.fail("traceback" if code == 1 else "hang", about)
-        links = [path for path in folder.rglob("*") if path.is_symlink()] if folder.exists() else []
-        if outside.read_bytes() != OUTSIDE:
+        if self.outside.read_bytes() != OUTSIDE:
             tally.fail("outside", about)
-        if not links and folder.exists() and half_written(folder):
-            tally.fail("half-written", f"{about}: {half_written(folder)}")
-        code = in_child(lambda: run(config, folder, resume=True, display=quiet))
+        if not forgiven and (damaged := self.job.damaged(self.folder)):
+            tally.fail("half-written", f"{about}: {damaged}")
+
+    def again(self, tally: Tally, about: str, forgiven: bool = False) -> None:
+        """Do the work once more: it must end as if nothing had happened."""
+        code = in_child(lambda: self.job.work(self.folder, True))
         if code in (1, -1):
-            tally.fail("traceback" if code == 1 else "hang", f"resume after {about}")
-        elif code == 2 and kind not in FORGIVEN:
-            tally.fail("lost", f"resume refused after {about}")
-        elif code == 0 and outcome(folder) != expected:
+            tally.fail("traceback" if code == 1 else "hang", f"again after {about}")
+        elif code == 2 and not forgiven:
+            tally.fail("lost", f"again refused after {about}")
+        elif code == 0 and self.job.outcome(self.folder) != self.expected:
             tally.fail("lost", f"another result after {about}")
+
+
+def _grounds(place: Path) -> list[Ground]:
+    """One for each job."""
+    shutil.rmtree(place / "faults", ignore_errors=True)
+    return [Ground(job, place) for job in jobs(place)]
+
+
+def attack(tally: Tally, tries: int, seed: int, place: Path) -> None:
+    """One call of one job fails, chosen by the seed."""
+    chance, grounds = random.Random(seed), _grounds(place)
+    for number in range(tries):
+        ground = grounds[number % len(grounds)]
+        ground.clear()
+        kind, call = chance.choice(KINDS), chance.randint(1, ground.calls)
+        about = f"{ground.job.name}: {kind} at call {call} of {ground.calls}"
+        fault = Fault(kind, call, ground.folder, chance)
+
+        def failing(fault: Fault = fault, ground: Ground = ground) -> None:
+            _arm(fault)
+            ground.job.work(ground.folder, False)
+
+        code = in_child(failing)
+        if kind == "slow" and code:
+            tally.fail("slow", f"{about}: exit code {code}")
+        ground.judge(tally, code, about, kind in FORGIVEN)
+        ground.again(tally, about, kind in FORGIVEN)
+
+
+def full_disk(tally: Tally, tries: int, seed: int, place: Path) -> None:
+    """A file system that is too small, and then is enlarged; left out where none can be mounted."""
+    chance, grounds = random.Random(seed), _grounds(place)
+    for number in range(tries):
+        ground = grounds[number % len(grounds)]
+        ground.clear()
+        size = chance.randint(LEAST_KILOBYTES, max(ground.kilobytes, LEAST_KILOBYTES + 1))
+        ground.folder.mkdir()
+        with _small_disk(ground.folder, size) as enlarge:
+            about = f"{ground.job.name}: a disk of {size} kB for {ground.kilobytes} kB"
+            code = in_child(lambda ground=ground: ground.job.work(ground.folder, False))  # type: ignore[misc]
+            ground.judge(tally, code, about)
+            enlarge()
+            ground.again(tally, about)
+
+
+@contextmanager
+def _small_disk(folder: Path, kilobytes: int) -> Iterator[Callable[[], None]]:
+    """A tmpfs of so many kilobytes at a folder; what is yielded enlarges it."""
+
+    def mount(*options: str) -> None:
+        command = ["mount", *options, str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise LeftOut(f"no tmpfs can be mounted here ({done.stderr.strip()})")
+
+    mount("-t", "tmpfs", "-o", f"size={kilobytes}k", "none")
+    try:
+        yield lambda: mount("-o", "remount,size=64m")
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

@@ -1,71 +1,67 @@
-"""Strange input for everything that reads: an attack is a function of (tally, tries, seed, place)."""
+"""Strange and nearly right input for what reads text: words, recipes, splits, records, manifests."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from hypothesis import strategies as st
 
+from campaign.near import near, near_words
+from campaign.near import recipes as complete_recipes
+from campaign.small_run import Attack, finished_run
 from campaign.strategies import BYTES, RECIPES, SPLITS, VALUES, WORDS, damaged, documents
-from campaign.tally import Tally, try_all
-from segue.core.manifest import manifest_hash, read_manifest
-from segue.core.progress import Display
-from segue.core.records import read_run
-from segue.core.scenario import make_scenario
+from campaign.tally import Tally, try_both
+from segue.core.config import RunConfig, as_dict, recipe_hash, to_yaml
+from segue.core.manifest import from_manifest, manifest, manifest_hash, read_manifest
+from segue.core.records import read_run, write_text
+from segue.core.scenario import Scenario, make_scenario
 from segue.data.datasets.scenes import Config, Scenes
-from segue.deploy.load import load
-from segue.engine.checkpoint import CheckpointStore, load_finished, load_tree, save_tree
 from segue.engine.recipe import resolve
-from segue.engine.run import run
-from segue.models.weights_file import open_weights
 from segue.report.markdown import markdown_tables
 
-SHORT = (
-    *(
-        "data.classes=3",
-        "data.size=32",
-        "data.train=16",
-        "data.test=6",
-        "train.crop=32",
-        "train.batch_size=8",
-    ),
-    *("train.epochs=1", "train.epochs_next=1", "train.scale=[1,1]", "eval.samples=0", "train.save_seconds=0"),
-)
-Attack = Callable[[Tally, int, int, Path], None]
 
-
-def finished_run(place: Path) -> Path:
-    """A small run to be damaged; made once."""
-    folder = place / "run"
-    if not folder.exists():
-        run(resolve("finetune", "scenes", "2-1", overrides=SHORT), folder, display=Display(quiet=True))
-    return folder
+def same_again(tally: Tally, config: RunConfig, path: Path) -> None:
+    """What was accepted is the same recipe after it has been stored and read."""
+    write_text(path, to_yaml(config))
+    again = resolve(file=path)
+    both = [json.dumps(as_dict(each)) for each in (config, again)]
+    if recipe_hash(config) != recipe_hash(again) or both[0] != both[1]:
+        tally.fail("another recipe", to_yaml(config))
 
 
 def words(tally: Tally, tries: int, seed: int, place: Path) -> None:
-    said = st.lists(WORDS, min_size=1, max_size=3)
-    try_all(tally, said, lambda each: resolve("mib", "scenes", "2-1", overrides=each), tries, seed)
+    (known,) = (each for each in complete_recipes() if each["method"]["name"] == "mib")
+    usual = near_words(known)
+
+    def work(said: list[str]) -> None:
+        same_again(tally, resolve("mib", "scenes", "2-1", overrides=said), place / "again.yaml")
+
+    strange = st.lists(WORDS, min_size=1, max_size=3)
+    try_both(tally, usual, strange, work, tries, seed)
 
 
 def recipes(tally: Tally, tries: int, seed: int, place: Path) -> None:
     path = place / "recipe.yaml"
+    known = complete_recipes()
+    texts = [yaml.safe_dump(each, sort_keys=False).encode() for each in known]
 
     def work(value: Any) -> None:
         content = (
             value
             if isinstance(value, bytes)
-            else yaml.safe_dump(value, allow_unicode=True).encode("utf-8", "replace")
+            else yaml.safe_dump(value, allow_unicode=True, sort_keys=False).encode("utf-8", "replace")
         )
         path.write_bytes(content)
-        resolve(file=path)
+        same_again(tally, resolve(file=path), place / "again.yaml")
 
-    try_all(tally, st.one_of(RECIPES, RECIPES, VALUES, BYTES), work, tries, seed)
+    usual = near(known)
+    strange = st.one_of(RECIPES, VALUES, BYTES, st.sampled_from(texts).flatmap(damaged))
+    try_both(tally, usual, strange, work, tries, seed)
 
 
 def splits(tally: Tally, tries: int, seed: int, place: Path) -> None:
@@ -76,9 +72,39 @@ def splits(tally: Tally, tries: int, seed: int, place: Path) -> None:
         split, order = pair
         words = [f"scenario.split={split!r}", *([] if order is None else [f"scenario.order={order!r}"])]
         config = resolve("mib", "scenes", None, overrides=words)
-        make_scenario(table, config.scenario.split, order=config.scenario.order)
+        scenario = make_scenario(table, config.scenario.split, order=config.scenario.order)
+        _check_steps(tally, scenario, pair)
 
-    try_all(tally, st.tuples(SPLITS, orders), work, tries, seed)
+    usual = _valid_splits(list(table.names.items()))
+    try_both(tally, usual, st.tuples(SPLITS, orders), work, tries, seed)
+
+
+def _valid_splits(classes: list[tuple[int, str]]) -> st.SearchStrategy[tuple[Any, Any]]:
+    """B-I that fits, with an order, or lists of the classes of each step."""
+    ids, count = [number for number, _ in classes], len(classes)
+    fitting = [f"{b}-{i}" for b in range(1, count) for i in range(1, count - b + 1) if (count - b) % i == 0]
+    orders = st.one_of(
+        st.none(),
+        st.permutations(ids),
+        st.permutations([name for _, name in classes]),
+        st.integers(0, 99).map(lambda number: f"random-{number}"),
+    )
+
+    def lists(order: list[int], cuts: set[int]) -> list[list[int]]:
+        ends = [*sorted(cuts), count]
+        return [list(order[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
+
+    listed = st.builds(lists, st.permutations(ids), st.sets(st.integers(1, count - 1), max_size=5))
+    return st.one_of(st.tuples(st.sampled_from(fitting), orders), st.tuples(listed, st.none()))
+
+
+def _check_steps(tally: Tally, scenario: Scenario, about: Any) -> None:
+    """Every class arrives once, and is old from then on."""
+    groups = [set(step.new) for step in scenario]
+    seen = list(accumulate(groups, set.union))
+    fits = all(set(step.seen) == known for step, known in zip(scenario, seen, strict=True))
+    if not fits or sum(map(len, groups)) != len(seen[-1]) or not all(groups):
+        tally.fail("wrong steps", repr(about))
 
 
 def records(tally: Tally, tries: int, seed: int, place: Path) -> None:
@@ -91,114 +117,55 @@ def records(tally: Tally, tries: int, seed: int, place: Path) -> None:
         markdown_tables([read_run(folder)])
 
     original = json.loads(content)
-    try_all(tally, st.one_of(documents(original), documents(original), damaged(content)), work, tries, seed)
+    strange = st.one_of(documents(original), damaged(content))
+    try_both(tally, near([original]), strange, work, tries, seed)
 
 
 def manifests(tally: Tally, tries: int, seed: int, place: Path) -> None:
     content = (finished_run(place) / "scenario.json").read_bytes()
     path, original = place / "manifest.json", json.loads(content)
+    table = Scenes(Config(classes=3), "train").classes
 
     def work(value: Any) -> None:
         if isinstance(value, dict):  # right by its own hash
             value = {**value, "hash": manifest_hash(value)}
         path.write_bytes(value if isinstance(value, bytes) else json.dumps(value).encode())
-        read_manifest(path)
+        document = read_manifest(path)
         resolve("mib", None, None, overrides=[f"scenario.manifest={path}"])
+        if manifest(*from_manifest(document, table)) != document:
+            tally.fail("another manifest", repr(value))
 
-    try_all(tally, st.one_of(documents(original), documents(original), damaged(content)), work, tries, seed)
-
-
-def checkpoints(tally: Tally, tries: int, seed: int, place: Path) -> None:
-    store = CheckpointStore(finished_run(place))
-    path, content = place / "step0.safetensors", store.path(0).read_bytes()
-    tree = load_tree(store.path(0))
-    values = st.one_of(VALUES, st.just(torch.zeros(2)), st.just({"a": torch.zeros(1)}))
-    trees = st.builds(lambda key, value: {**tree, key: value}, st.sampled_from(sorted(tree)), values)
-
-    def work(value: Any) -> None:
-        if isinstance(value, bytes):
-            path.write_bytes(value)
-        else:
-            save_tree(path, value)
-        load_finished(path)
-        if isinstance(value, bytes) and value != content:
-            tally.fail("accepted", "a damaged checkpoint was loaded")
-
-    try_all(tally, st.one_of(trees.filter(_storable), damaged(content)), work, tries, seed)
+    usual = _other_images(original)
+    strange = st.one_of(near([original]), documents(original), damaged(content))
+    try_both(tally, usual, strange, work, tries, seed)
 
 
-def _storable(tree: dict[str, Any]) -> bool:
-    try:
-        json.dumps({key: value for key, value in tree.items() if not _has_tensor(value)}).encode()
-    except (ValueError, TypeError):
-        return False
-    return True
+def _other_images(original: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """A manifest with other images and policies, which agrees with itself."""
+    keys = st.lists(st.text(min_size=1, max_size=8), unique=True, max_size=6)
 
+    def rebuilt(images: list[list[str]], mode: str, void: str, future: str) -> dict[str, Any]:
+        steps = [
+            {**step, "train": train, "images": len(train)}
+            for step, train in zip(original["steps"], images, strict=True)
+        ]
+        return {**original, "policy": {"mode": mode, "void": void, "future": future}, "steps": steps}
 
-def _has_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) or (
-        isinstance(value, dict) and any(map(_has_tensor, value.values()))
+    count = len(original["steps"])
+    return st.builds(
+        rebuilt,
+        st.lists(keys, min_size=count, max_size=count),
+        st.sampled_from(["overlapped", "disjoint", "sequential", "other"]),
+        st.sampled_from(["background", "ignore"]),
+        st.sampled_from(["ignore", "background"]),
     )
 
 
-def model_folders(tally: Tally, tries: int, seed: int, place: Path) -> None:
-    whole = place / "model"
-    if not whole.exists():
-        load(finished_run(place)).save(whole)
-    folder = Path(shutil.copytree(whole, place / "damaged", dirs_exist_ok=True))
-    names = ("config.json", "preprocessor_config.json", "model.safetensors")
-    contents = {name: (whole / name).read_bytes() for name in names}
-    changes = st.sampled_from(names).flatmap(
-        lambda name: st.tuples(st.just(name), _change(name, contents[name]))
-    )
-
-    def work(change: tuple[str, bytes]) -> None:
-        name, content = change
-        (folder / name).write_bytes(content)
-        try:
-            load(folder)
-            if json_or_bytes(content) != json_or_bytes(contents[name]):
-                tally.fail("accepted", f"a damaged {name} was loaded")
-        finally:
-            (folder / name).write_bytes(contents[name])
-
-    try_all(tally, changes, work, tries, seed)
-
-
-def json_or_bytes(content: bytes) -> Any:
-    """Files of JSON are the same if they say the same."""
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return content
-
-
-def _change(name: str, content: bytes) -> st.SearchStrategy[bytes]:
-    if not name.endswith(".json"):
-        return damaged(content)
-    edited = documents(json.loads(content)).map(lambda value: json.dumps(value).encode())
-    return st.one_of(edited, damaged(content))
-
-
-def weights(tally: Tally, tries: int, seed: int, place: Path) -> None:
-    torch.save({"a.weight": torch.eye(3), "b": torch.zeros(4)}, place / "whole.pth")
-    content, path = (place / "whole.pth").read_bytes(), place / "a.pth"
-
-    def work(value: bytes) -> None:
-        path.write_bytes(value)
-        open_weights(path)
-
-    try_all(tally, damaged(content), work, tries, seed)
-
-
-ATTACKS: dict[str, tuple[Attack, int]] = {
-    "words": (words, 3500),
-    "recipes": (recipes, 2500),
-    "splits": (splits, 1500),
-    "records": (records, 2000),
-    "manifests": (manifests, 1500),
-    "checkpoints": (checkpoints, 800),
-    "model folders": (model_folders, 500),
-    "weights": (weights, 800),
+TEXTS: dict[str, tuple[Attack, int]] = {
+    "words": (words, 1200),
+    "recipes": (recipes, 1200),
+    "splits": (splits, 1300),
+    "records": (records, 1300),
+    "manifests": (manifests, 1300),
 }
 """classes of attack, and the tries of a whole campaign"""

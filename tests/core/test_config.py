@@ -119,7 +119,7 @@ def test_no_given_value_is_dropped():
         ({"method": {"parms": {}}}, "Unknown key 'method.parms'. Did you mean 'method.params'?"),
         (
             {"eval": {"zzz": 1}},
-            "Unknown key 'eval.zzz'. Valid: eval.samples, eval.thin, eval.between, eval.every, eval.background",
+            "Unknown key 'eval.zzz'. Valid: eval.samples, eval.thin, eval.between, eval.every, eval.",
         ),
         ({1: 2}, "Unknown key '1'."),
     ],

@@ -93,3 +93,21 @@ def test_a_save_that_was_stopped_is_done_again(model: Model, tmp_path: Path):
     (tmp_path / "model" / "config.json").unlink()
     model.save(tmp_path / "model")
     assert segue.load(tmp_path / "model", "cpu").classes == model.classes
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "README.md"])
+def test_what_a_killed_process_left_does_not_stand_in_the_way(model: Model, tmp_path: Path, name: str):
+    half = tmp_path / "model" / f".{name}.ab12_cd.part"
+    half.parent.mkdir()
+    half.write_text("half of it")
+    model.save(tmp_path / "model")
+    assert not half.exists() and segue.load(tmp_path / "model").classes == model.classes
+
+
+def test_half_a_file_of_somebody_else_is_not_deleted(model: Model, tmp_path: Path):
+    half = tmp_path / "model" / ".notes.txt.ab12.part"
+    half.parent.mkdir()
+    half.write_text("mine")
+    with pytest.raises(segue.UserError, match="notes"):
+        model.save(tmp_path / "model")
+    assert half.read_text() == "mine"

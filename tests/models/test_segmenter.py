@@ -125,6 +125,22 @@ def test_grows_by_the_classes_of_a_step_and_background_once() -> None:
     assert sum(model.classifier.sizes) == SECOND.num_channels == 6
 
 
+def test_growing_looks_at_the_new_part_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step passes through all earlier ones: what looked at all parts each time grew with their square."""
+    model, looked, apply = segmenter(), [0], nn.Module._apply
+
+    def counted(self: nn.Module, *args: object, **kwargs: object) -> nn.Module:
+        looked[-1] += 1
+        return apply(self, *args, **kwargs)
+
+    monkeypatch.setattr(nn.Module, "_apply", counted)
+    for index in range(1, 20):
+        looked.append(0)
+        model.grow(Step(index, (index + 2,), tuple(range(1, index + 2))), balanced=True)
+    assert len(model.classifier.parts) == 20
+    assert 0 < looked[1] == looked[-1]
+
+
 def test_weights_fit_a_model_grown_the_same_way_only() -> None:
     model = segmenter(steps=(FIRST, SECOND)).eval()
     model.refiner.norm[0].running_mean.add_(1)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -263,14 +264,20 @@ class RunConfig:
 def validate(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     """Check values against a config dataclass; `where` names the section in messages."""
     _check_keys(kind, values, where)
-    kinds: list[Any] = [kind, *(f for f in get_type_hints(kind).values() if dataclasses.is_dataclass(f))]
-    for cls in kinds:
-        cls.__pydantic_config__ = STRICT
     try:
-        return TypeAdapter(kind).validate_python(dict(values))
+        return _checker(kind).validate_python(dict(values))
     except ValidationError as error:
         lines = [_sentence(where, problem) for problem in error.errors()]
         raise UserError("\n".join(dict.fromkeys(lines))) from error
+
+
+@functools.cache
+def _checker(kind: type[T]) -> TypeAdapter[T]:
+    """What pydantic makes of a dataclass, once: it takes longer than a check."""
+    kinds: list[Any] = [kind, *(f for f in get_type_hints(kind).values() if dataclasses.is_dataclass(f))]
+    for cls in kinds:
+        cls.__pydantic_config__ = STRICT
+    return TypeAdapter(kind)
 
 
 def _check_keys(kind: type, values: Mapping[str, Any], where: str) -> None:

@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from segue.core.errors import UserError
 from segue.core.ordinary import check_ordinary, read_ordinary
 from segue.deploy.card_pictures import PICTURES
+from segue.engine.own_files import HALF_WRITTEN
 
 WEIGHTS, KEPT, CONFIG, PREPARATION, CARD = (
     *("model.safetensors", "kept.safetensors", "config.json", "preprocessor_config.json", "README.md"),
@@ -48,7 +49,7 @@ def check_place(folder: Path) -> None:
     there = sorted(folder.iterdir()) if folder.exists() else []
     ours = bool(there) and _is_ours(folder)
     for path in there:
-        if ours and path.name in FILES:
+        if (ours and path.name in FILES) or _stands_for(path) in FILES:
             continue
         foreign = _foreign(path) if ours and path.name in FOLDERS else path
         if foreign is not None:
@@ -74,6 +75,20 @@ def _foreign(part: Path) -> Path | None:
     if part.is_symlink() or not part.is_dir():
         return part
     for path in sorted(part.iterdir()):
-        if path.is_symlink() or not path.is_file() or not FOLDERS[part.name].fullmatch(path.name):
+        name = _stands_for(path) or path.name
+        if path.is_symlink() or not path.is_file() or not FOLDERS[part.name].fullmatch(name):
             return path
     return None
+
+
+def remove_half_written(folder: Path) -> None:
+    """Remove what a killed process left of a model's files."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if _stands_for(path) in FILES:
+            path.unlink()
+
+
+def _stands_for(path: Path) -> str | None:
+    """The name of the file that a killed process was writing; None: it is another file, or a link."""
+    found = HALF_WRITTEN.fullmatch(path.name)
+    return None if found is None or path.is_symlink() or not path.is_file() else found[2]

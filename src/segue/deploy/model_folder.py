@@ -43,6 +43,7 @@ from segue.deploy.folder_layout import (
     WEIGHTS,
     check_place,
     is_model_folder,
+    remove_half_written,
 )
 from segue.deploy.history import History, StepImages
 from segue.deploy.model_file import WRONG_HEADER, Header, described_network, wrong_header
@@ -86,6 +87,7 @@ def save_folder(folder: Path, network: Network, header: Header, history: History
     Pictures and `native` are of the model that was there before: they are removed.
     """
     check_place(folder)
+    remove_half_written(folder)
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     kept = dict(history.kept) if history is not None else {}
     weights, rest = save_tensors(state, MARK), save_tensors(kept, MARK) if kept else b""

@@ -15,7 +15,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -71,16 +72,25 @@ class Folder:
             raise UserError(f"{root} holds other files ({there[0]}): name a folder of its own.")
         if there and not resume:
             raise UserError(f"{root} holds predictions: go on with --resume, or name another folder.")
-        root.mkdir(parents=True, exist_ok=True)
-        self._done = self._read_journal() if there else {}
-        self._journal = append_file(root / JOURNAL, root)
-        self._journal.write(b"\n" if there else b"")  # the last line may be an unfinished one
+        with self._writing():
+            root.mkdir(parents=True, exist_ok=True)
+            self._done = self._read_journal() if there else {}
+            self._journal = append_file(root / JOURNAL, root)
+            self._journal.write(b"\n" if there else b"")  # the last line may be an unfinished one
 
     def __enter__(self) -> Folder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._journal.close()
+        with suppress(OSError):  # every line was flushed: what is left failed before, and was said
+            self._journal.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"Cannot write {self.root / JOURNAL}: {error.strerror or error}.") from error
 
     def finished(self, image: str, key: str, state: str) -> Record | None:
         """The record of an image that is done: same model and settings, same file, nothing removed since."""
@@ -96,8 +106,9 @@ class Folder:
     def finish(self, record: Record, state: str, files: Sequence[str]) -> None:
         """Note that all files of an image are there."""
         line = {"made_by": self._made_by, "state": state, "files": list(files), "record": asdict(record)}
-        self._journal.write(json.dumps(line).encode() + b"\n")
-        self._journal.flush()
+        with self._writing():
+            self._journal.write(json.dumps(line).encode() + b"\n")
+            self._journal.flush()
 
     def save_picture(self, file: str, picture: Image.Image) -> None:
         with atomic_file(self.root / file, self.root) as stream:

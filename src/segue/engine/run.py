@@ -40,7 +40,7 @@ from segue.engine.log import RunLog
 from segue.engine.own_files import clear_folder
 from segue.engine.processes import Group, joined
 from segue.engine.record import record_step, step_title, watcher
-from segue.engine.seeds import derive_seed, seed_all
+from segue.engine.seeds import derive_seed, seed_all, seed_iteration
 from segue.engine.similar_start import start_from_similar
 from segue.engine.site import Site
 from segue.engine.start import read_start, take_over, weights_content
@@ -185,10 +185,13 @@ def _run_steps(
     log = _open_log(data.config, site, point) if site.group.first else None
     try:
         for step in data.scenario:
-            seed_all(derive_seed(data.config.train.seed, step.index))
+            passed = step.index <= max(point.finished_step, first - 1)
+            # what a passed step draws is mostly loaded over; a sixtieth step passes through many
+            seed = derive_seed(data.config.train.seed, step.index)
+            seed_iteration(site.device, seed) if passed else seed_all(seed)
             fused = step.index > point.finished_step and new_share(data.config.method.fuse, step) < 1
             before = weights_of(method.model) if fused else None
-            if step.index <= max(point.finished_step, first - 1):
+            if passed:
                 method.pass_through(step)
             else:
                 method.grow(step)

@@ -172,7 +172,8 @@ class Network(nn.Module, ABC):
     def grow(self, step: Step, balanced: bool) -> None:
         """Add the channels of a step; the first step brings background too."""
         self.classifier.grow(len(step.new) + int(step.first), balanced)
-        self.classifier.to(self.mean.device)
+        # what is old is there: looking at all of it in each of many steps would take ever longer
+        (self.classifier if step.first else self.classifier.parts[-1]).to(self.mean.device)
 
     def spec(self) -> dict[str, Any]:
         """The structure in words that JSON knows: config, fusion layer, classifier; no weights.
