@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -265,14 +265,14 @@ def validate(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     """Check values against a config dataclass; `where` names the section in messages."""
     _check_keys(kind, values, where)
     try:
-        return _checker(kind).validate_python(dict(values))
+        return cast("T", _checker(cast("Any", kind)).validate_python(dict(values)))
     except ValidationError as error:
         lines = [_sentence(where, problem) for problem in error.errors()]
         raise UserError("\n".join(dict.fromkeys(lines))) from error
 
 
 @functools.cache
-def _checker(kind: type[T]) -> TypeAdapter[T]:
+def _checker(kind: type[Any]) -> TypeAdapter[Any]:
     """What pydantic makes of a dataclass, once: it takes longer than a check."""
     kinds: list[Any] = [kind, *(f for f in get_type_hints(kind).values() if dataclasses.is_dataclass(f))]
     for cls in kinds:
