@@ -74,7 +74,7 @@ def os_sentence(error: OSError) -> str:
 
 
 NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-"""what torch says where memory runs out: on a CPU it has no error of its own for that"""
+"""words of torch where memory runs out, for which it has no error of its own on a CPU"""
 
 
 def memory_ran_out(error: BaseException) -> bool:
