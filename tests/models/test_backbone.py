@@ -244,6 +244,7 @@ def test_weights_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch) -> None
         raise OSError("no network")
 
     monkeypatch.setattr(timm, "create_model", offline)
+    monkeypatch.setattr("segue.models._hub._is_found", lambda _: False)
     with pytest.raises(UserError, match=r"test_resnet could not be fetched: no network.*model.weights=FILE"):
         build_backbone(ModelConfig(backbone="test_resnet", pretrained=True))
 
