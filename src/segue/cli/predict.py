@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from segue.deploy.predict import Predicted
 
 EXPORTED = "EXPORT.json"
-"""what Label Studio exports of a project"""
+"""stand-in for the name of the file that Label Studio exports"""
 STORY, PLACE = USE, 9
 
 
