@@ -64,11 +64,13 @@ def campaign(names: list[str], share: float, seed: int) -> Iterator[Tally]:
             yield tally
 
 
-def _beside_stored(found: list[Tally], path: Path | None) -> list[dict[str, Any]]:
-    """What was found, and of classes that were not asked for what is stored."""
-    stored = json.loads(path.read_text())["classes"] if path is not None and path.is_file() else []
-    classes = {tally["name"]: tally for tally in stored} | {tally.name: asdict(tally) for tally in found}
-    return [classes[name] for name in ALL if name in classes]
+def _beside_stored(document: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What is stored, with the classes of a document in the place of its own, which were run again alone."""
+    stored = json.loads(path.read_text())
+    fresh = {tally["name"]: tally for tally in document["classes"]}
+    classes = {tally["name"]: tally for tally in stored["classes"]} | fresh
+    again = sorted({*stored["again"], *fresh})
+    return {**stored, "again": again, "classes": [classes[name] for name in ALL if name in classes]}
 
 
 def main(
@@ -79,14 +81,17 @@ def main(
     page: Annotated[Path | None, typer.Option(help="File for the page.")] = None,
 ) -> None:
     began, found = time.monotonic(), list(campaign(only.split(",") if only else list(ALL), share, seed))
-    document = {
+    document: dict[str, Any] = {
         "format": FORMAT,
         "seed": seed,
         "share": share,
         "minutes": round((time.monotonic() - began) / 60, 1),
         "versions": versions(torch.device("cpu")),
-        "classes": _beside_stored(found, save if only else None),
+        "again": [],
+        "classes": [asdict(tally) for tally in found],
     }
+    if only and save is not None and save.is_file():
+        document = _beside_stored(document, save)
     if save is not None:
         write_json(save, document)
     if page is not None:

@@ -74,6 +74,8 @@ def reliability_page(document: Mapping[str, Any], long_life: Mapping[str, Any]) 
     lines.append(f"| all | | {tries:,} | | {failures} | {seconds:.0f} |")
     found = document["versions"]
     part = "" if document["share"] == 1 else f", {document['share']:.0%} of the tries of `make campaign`"
+    if document["again"]:
+        part += f"; run again alone after a mend: {', '.join(document['again'])}"
     tools = ", ".join(f"{name} {found[name]}" for name in ("segue", "python", "torch"))
     page = TEMPLATE.read_text(encoding="utf-8")
     steps = max(len(costs) for costs in long_life["methods"].values())

@@ -47,3 +47,16 @@ def test_journal_that_cannot_be_opened_is_a_sentence(tmp_path: Path, monkeypatch
     monkeypatch.setattr(outputs, "append_file", refused)
     with pytest.raises(UserError, match="Permission"):
         Folder(tmp_path / "out", "", False)
+
+
+def test_a_link_in_the_place_of_a_mask_is_no_mask(tmp_path: Path) -> None:
+    root, mask = tmp_path / "out", tmp_path / "out" / "a.png"
+    with Folder(root, "", False) as out:
+        mask.write_bytes(b"mask")
+        out.finish(RECORD, "", ["a.png"])
+    with Folder(root, "", True) as out:
+        assert out.finished("a.png", "a", "") == RECORD
+    mask.rename(tmp_path / "elsewhere.png")
+    mask.symlink_to(tmp_path / "elsewhere.png")
+    with Folder(root, "", True) as out:
+        assert out.finished("a.png", "a", "") is None

@@ -97,9 +97,8 @@ class Folder:
         line = self._done.get(key)
         if line is None or (line["made_by"], line["state"]) != (self._made_by, state):
             return None
-        if line["record"]["image"] != image or not all(
-            (self.root / file).is_file() for file in line["files"]
-        ):
+        places = [self.root / file for file in line["files"]]
+        if line["record"]["image"] != image or not all(map(_is_written, places)):
             return None
         return Record(**line["record"])
 
@@ -144,6 +143,11 @@ class Folder:
             except (ValueError, TypeError, KeyError, RecursionError):
                 continue
         return done
+
+
+def _is_written(path: Path) -> bool:
+    """Whether a file is there; a link in its place shows what somebody else has written."""
+    return path.is_file() and not path.is_symlink()
 
 
 def _entry(record: Record) -> dict[str, Any]:
