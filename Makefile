@@ -72,11 +72,13 @@ test-lowest:
 	@$(LOWEST)/bin/python -m pytest $(TWO) -W ignore::DeprecationWarning
 
 # without its service pip-audit skips every package, and says that there is no weakness
-AUDITED := import json, sys; \
-	checked = sum("vulns" in each for each in json.load(open("$(VENV)/audit.json"))["dependencies"]); \
+AUDITED := import json, os, sys; \
+	listed = json.load(open("$(VENV)/audit.json"))["dependencies"] if os.path.exists("$(VENV)/audit.json") else []; \
+	checked = sum("vulns" in each for each in listed); \
 	sys.exit(None if checked else "make audit: the list of known weaknesses gives no answer here. Nothing was checked.")
 audit: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	@rm -f $(VENV)/audit.json
 	@$(BIN)/python -m pip_audit --skip-editable --format json --output $(VENV)/audit.json 2> /dev/null; \
 		$(BIN)/python -c '$(AUDITED)'
 	@$(BIN)/python -m pip_audit --skip-editable

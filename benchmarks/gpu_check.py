@@ -37,7 +37,7 @@ FORMAT = "segue-gpu-check-1"
 Precision = Literal["fp32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
 NOT_SYNCED = 0.1
-"""of a loss by two processes on the CPU, where each has a batch norm of its own"""
+"""largest relative difference of a loss by one and by two processes on the CPU: each has its own batch norm"""
 MORE = 10
 """factor by which a resumed run may differ more than a repeated one"""
 LARGEST_DIFFERENCE = 0.02
@@ -55,7 +55,7 @@ def parity(device: torch.device, methods: list[str]) -> Outcome:
     found = {}
     for name in methods:
         ours, theirs = (_losses(name, where) for where in (device, CPU))
-        difference = max(abs(ours[key] - theirs[key]) / max(abs(theirs[key]), 1e-3) for key in theirs)
+        difference = max(_apart(ours[key], theirs[key]) for key in theirs)
         found[name] = round(difference, 6)
     return {"ok": max(found.values()) <= LARGEST_DIFFERENCE, "largest relative difference": found}
 
@@ -161,8 +161,15 @@ def _difference(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
     for name, value in theirs.items():
         a, b = ours[name].cpu().double(), value.cpu().double()
         if a.numel():
-            largest = max(largest, float((a - b).abs().max() / b.abs().max().clamp_min(1e-12)))
+            apart = float((a - b).abs().max() / b.abs().max().clamp_min(1e-12))
+            largest = max(largest, apart if math.isfinite(apart) else math.inf)
     return largest
+
+
+def _apart(ours: float, theirs: float) -> float:
+    """Difference of two losses, relative to the second; of a loss that is no number, infinite."""
+    apart = abs(ours - theirs) / max(abs(theirs), 1e-3)
+    return apart if math.isfinite(apart) else math.inf
 
 
 def two_processes(device: torch.device, methods: list[str]) -> Outcome:
@@ -183,7 +190,7 @@ def two_processes(device: torch.device, methods: list[str]) -> Outcome:
     share = float(abs(matrices[0] - matrices[1]).sum() / (2 * matrices[0].sum()))
     pairs = [(step.losses[name], other.losses[name]) for step, other in zip(one, two, strict=True)
              for name in step.losses]  # fmt: skip
-    apart = max(abs(a - b) / max(abs(a), 1e-3) for a, b in pairs)
+    apart = max(_apart(b, a) for a, b in pairs)
     return {
         "ok": share < 0.05 and apart <= (LARGEST_DIFFERENCE if device.type == "cuda" else NOT_SYNCED),
         "share of pixels that differ": round(share, 5),

@@ -168,12 +168,16 @@ class Ground:
         self.outside.write_bytes(OUTSIDE)
         os.environ["SEGUE_CACHE"] = f"{self.folder.parent}/cache"
 
-    def judge(self, tally: Tally, code: int, about: str, forgiven: bool = False) -> None:
+    def judge(
+        self, tally: Tally, code: int, about: str, forgiven: bool = False, killed: bool = False
+    ) -> None:
         """What a fault has left."""
         tally.tries += 1
         tally.refused += code == 2
         if code in (1, -1):
             tally.fail("traceback" if code == 1 else "hang", about)
+        elif code < 0 and not (killed and code == -signal.SIGKILL):
+            tally.fail("crash", f"{about}: exit code {code}")
         if self.outside.read_bytes() != OUTSIDE:
             tally.fail("outside", about)
         if not forgiven and (damaged := self.job.damaged(self.folder)):
@@ -186,6 +190,8 @@ class Ground:
             tally.fail("traceback" if code == 1 else "hang", f"again after {about}")
         elif code == 2 and not forgiven:
             tally.fail("lost", f"again refused after {about}")
+        elif code < 0:
+            tally.fail("crash", f"again after {about}: exit code {code}")
         elif code == 0 and self.job.outcome(self.folder) != self.expected:
             tally.fail("lost", f"another result after {about}")
 
@@ -213,7 +219,7 @@ def attack(tally: Tally, tries: int, seed: int, place: Path) -> None:
         code = in_child(failing)
         if kind == "slow" and code:
             tally.fail("slow", f"{about}: exit code {code}")
-        ground.judge(tally, code, about, kind in FORGIVEN)
+        ground.judge(tally, code, about, kind in FORGIVEN, killed=kind == "kill")
         ground.again(tally, about, kind in FORGIVEN)
 
 

@@ -1,4 +1,4 @@
-"""One model, extended many times in a row: `python -m campaign.long_life`. What a step costs may not grow."""
+"""One model, extended many times in a row: `python -m campaign.long_life`. How what a step costs grows."""
 
 from __future__ import annotations
 

@@ -122,10 +122,3 @@ def test_a_run_with_held_out_images(tmp_path: Path) -> None:
 def test_a_plan_counts_without_them() -> None:
     config = recipe(SHARE)
     assert count_images(config, None, QUIET).images == tuple(map(len, build_data(config, QUIET).train_images))
-
-
-def test_only_the_last_step_is_tested_on_all_images() -> None:
-    plain, thin = data(), data("eval.between=3")
-    for step, (ours, whole) in enumerate(zip(thin.test_images, plain.test_images, strict=True)):
-        last = step == len(plain.test_images) - 1
-        assert ours.tolist() == (whole if last else whole[::3]).tolist()

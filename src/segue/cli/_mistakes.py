@@ -16,7 +16,7 @@ def sentence(error: Any, words: Sequence[str]) -> str:
     """What is wrong with the words of a command."""
     verb = error.ctx.command_path if error.ctx is not None else "segue"
     param = getattr(error, "param", None)
-    if hasattr(error, "possibilities"):
+    if hasattr(error, "possibilities") and hasattr(error, "option_name"):
         near = f" Did you mean '{error.possibilities[0]}'?" if error.possibilities else ""
         text = f"{verb} has no option {error.option_name}.{near}"
     elif param is not None and hasattr(error, "param_type"):

@@ -39,7 +39,7 @@ def read_checked(kind: type[T], path: str | Path, what: str) -> T:
     try:
         content = read_ordinary(path, MOST_BYTES)
     except OSError as error:
-        raise UserError(f"Cannot read the {what} {path}: {error.strerror or error}.") from error
+        raise UserError(f"Cannot read the {what} {path}: {reason(error)}.") from error
     return checked(kind, content, path, what)
 
 

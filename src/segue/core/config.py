@@ -209,8 +209,6 @@ class EvalConfig:
     """number of test images whose predictions are kept as pictures"""
     thin: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """stride through the test images: 10 tests every tenth"""
-    between: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    """further stride through the test images in every step but the last one"""
     every: Count | None = None
     """number of epochs between tests during a step, by every strategy of the method"""
     background: Literal["open", "closed"] = "open"
@@ -370,8 +368,6 @@ def decisive(config: RunConfig) -> dict[str, Any]:
             del content["train"][key]
     for key in ("cache_gb", "cache_disk_gb", "patience"):  # of time alone
         del content["train"][key]
-    if config.eval.between == 1:
-        del content["eval"]["between"]
     if not config.eval.closed:
         del content["eval"]["background"]
     if config.eval.size == "crop":

@@ -73,7 +73,7 @@ def os_sentence(error: OSError) -> str:
     return f"{cut(' -> '.join(names))}: {reason(error)}." if names else f"{reason(error)}."
 
 
-NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 """words of torch where memory runs out, for which it has no error of its own on a CPU"""
 
 
@@ -82,4 +82,4 @@ def memory_ran_out(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the second is torch's
         return True
     told = str(error).lower()
-    return isinstance(error, RuntimeError) and any(words in told for words in NO_MEMORY)
+    return isinstance(error, RuntimeError) and any(words in told for words in MEMORY_WORDS)

@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import Field
 
 from segue.core.checked_json import checked, read_checked
-from segue.core.errors import UserError, brief
+from segue.core.errors import UserError, brief, reason
 from segue.core.packed import packed_run
 from segue.core.yaml_text import read_yaml
 
@@ -68,9 +68,7 @@ def atomic_file(path: str | Path, root: Path | None = None) -> Iterator[IO[bytes
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:
-        raise UserError(
-            f"Cannot write {path}: {error.strerror or error}. Nothing was changed there."
-        ) from error
+        raise UserError(f"Cannot write {path}: {reason(error)}. Nothing was changed there.") from error
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)

@@ -187,7 +187,7 @@ def _of_unknown(unknown: Sequence[Unknown], all_of_them: bool, labelled: bool) -
     if few:
         yield f"too little is seen of {_names(few, _amount)} to judge {_them(few)}"
     if beside:
-        only = "only in regions that new objects touch"
+        only = "only in regions that new objects touch, or under void"
         yield f"nothing is known of {_names(beside)}: the old model sees {_them(beside)} {only}"
     if all_of_them and len(unseen) == len(unknown):
         yield "no image shows an old class: nothing is known of them"
@@ -199,7 +199,7 @@ def _of_unknown(unknown: Sequence[Unknown], all_of_them: bool, labelled: bool) -
 
 
 def _amount(one: Unknown) -> str:
-    more = f", {one.left_out:,} more in regions that new objects touch" if one.left_out else ""
+    more = f", {one.left_out:,} more in regions that new objects touch, or under void" if one.left_out else ""
     return f"{one.name} ({_plural(one.pixels, 'pixel')} on {_plural(one.images, 'image')}{more})"
 
 

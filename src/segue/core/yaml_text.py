@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary
 
 MOST_VALUES = 200_000
@@ -73,7 +73,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     try:
         document = parse_yaml(read_ordinary(path, MOST_BYTES).decode("utf-8"))
     except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror or error}.") from error
+        raise UserError(f"Cannot read {path}: {reason(error)}.") from error
     except BAD_YAML as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(document, dict):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from segue.core import plugins
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary
 from segue.core.scenario import Scenario
 from segue.data.datasets.base import Sample, SegDataset
@@ -49,7 +49,7 @@ def kept_digest(dataset: SegDataset) -> str:
             try:
                 digest.update(hashlib.blake2b(read_ordinary(path)).digest())
             except OSError as error:
-                raise UserError(f"Cannot read {path}: {error.strerror or error}.") from error
+                raise UserError(f"Cannot read {path}: {reason(error)}.") from error
     return digest.hexdigest()
 
 

@@ -18,7 +18,7 @@ from typing import Annotated
 from PIL import Image
 from pydantic import Field
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary
 from segue.core.records import atomic_file
 from segue.data.image_files import BadFile, opened
@@ -85,7 +85,7 @@ def _read(path: Path, digest: str) -> bytes:
     try:
         content = read_ordinary(path, MOST_BYTES)
     except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror or error}.") from error
+        raise UserError(f"Cannot read {path}: {reason(error)}.") from error
     if _digest(content) != digest:
         raise UserError(f"{path} is damaged or was edited: it does not match the digest of its folder.")
     with opened(path, content) as image:

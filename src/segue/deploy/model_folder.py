@@ -28,7 +28,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from segue.core.config import validate
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary
 from segue.core.records import atomic_file, write_json, write_text
 from segue.deploy.card import model_card
@@ -234,7 +234,7 @@ def _read(path: Path) -> bytes:
     try:
         return read_ordinary(path)
     except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror or error}.") from error
+        raise UserError(f"Cannot read {path}: {reason(error)}.") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:

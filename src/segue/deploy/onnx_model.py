@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from segue.core.classes import Colour
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary, user_path
 from segue.deploy.export.extra import onnx_package, reason_of
 from segue.deploy.export.metadata import read_about
@@ -38,7 +38,7 @@ def load_onnx(path: str | Path, device: str = "auto") -> OnnxModel:
     try:
         content = read_ordinary(path, LARGEST)
     except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror or error}.") from error
+        raise UserError(f"Cannot read {path}: {reason(error)}.") from error
     return OnnxModel(content, device, str(path))
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from PIL import Image
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary
 from segue.core.records import append_file, atomic_file, write_json, write_text
 
@@ -90,7 +90,7 @@ class Folder:
         try:
             yield
         except OSError as error:
-            raise UserError(f"Cannot write {self.root / JOURNAL}: {error.strerror or error}.") from error
+            raise UserError(f"Cannot write {self.root / JOURNAL}: {reason(error)}.") from error
 
     def finished(self, image: str, key: str, state: str) -> Record | None:
         """The record of an image that is done: same model and settings, same file, nothing removed since."""
@@ -133,7 +133,7 @@ class Folder:
         try:
             lines = read_ordinary(self.root / JOURNAL).splitlines()
         except OSError as error:
-            raise UserError(f"Cannot read {self.root / JOURNAL}: {error.strerror or error}.") from error
+            raise UserError(f"Cannot read {self.root / JOURNAL}: {reason(error)}.") from error
         for text in lines:
             try:
                 line = json.loads(text)

@@ -36,14 +36,14 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager:
 
 
 @contextmanager
-def full_device_is_told() -> Iterator[None]:
+def full_device_is_told(then: str = "") -> Iterator[None]:
     """What CUDA says when its memory is full, wherever that is but in an iteration, as a sentence."""
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
         raise UserError(
             "The device has not enough memory to prepare, end or test a step. Likely fixes: a smaller"
-            " train.batch_size, train.crop or eval.size. What was saved is there: go on with --resume."
+            f" train.batch_size, train.crop or eval.size.{then}"
         ) from error
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,7 +34,10 @@ Maps = Callable[[Tensor], Sequence[Tensor]]
 
 
 class FrozenStore:
-    """Maps by the images they are of, below a folder that holds at most `room` bytes of them."""
+    """Maps by the images they are of, below a folder.
+
+    A process adds none beyond `room` bytes. It counts what was there when it began and what it has written.
+    """
 
     def __init__(self, folder: Path, room: float, frozen: Sequence[nn.Module], maps: Maps) -> None:
         """`frozen`: the modules of the frozen stages; `maps` computes their outputs."""
@@ -83,7 +87,11 @@ class _Used:
 @cache
 def _used(folder: Path) -> _Used:
     """What a folder held when this process first looked, and what the process has added."""
-    return _Used(sum(path.stat().st_size for path in folder.glob(f"*/*{ENDING}")))
+    sizes = 0
+    for path in folder.glob(f"*/*{ENDING}"):
+        with suppress(OSError):  # somebody empties the cache
+            sizes += path.stat().st_size
+    return _Used(sizes)
 
 
 def _content(modules: Sequence[nn.Module], maps: Maps) -> bytes:

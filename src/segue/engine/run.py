@@ -50,6 +50,8 @@ from segue.engine.trained import nothing_left, stored_images
 from segue.engine.weight_fusion import fuse_weights, new_share, weights_of
 from segue.methods.base import Method, StepContext
 
+RESUME = " What was saved is there: go on with --resume."
+
 
 def run(
     config: RunConfig,
@@ -77,7 +79,7 @@ def run(
     """
     check_tracker(config.train.track)
     folder = _named(folder)
-    with joined(device, config.train.patience) as group, lost_worker_is_told(), full_device_is_told():
+    with joined(device, config.train.patience) as group, lost_worker_is_told(), full_device_is_told(RESUME):
         display = (display or Display()) if group.first else Display(quiet=True)
         store = CheckpointStore(folder, identity(config))
         with interrupts(display if group.first else None) as stops, _alone_in(folder, group):
@@ -186,9 +188,11 @@ def _run_steps(
     try:
         for step in data.scenario:
             passed = step.index <= max(point.finished_step, first - 1)
-            # what a passed step draws is mostly loaded over; a sixtieth step passes through many
             seed = derive_seed(data.config.train.seed, step.index)
-            seed_iteration(site.device, seed) if passed else seed_all(seed)
+            if passed:  # it draws only first weights, which are loaded over; there may be many such steps
+                seed_iteration(site.device, seed)
+            else:
+                seed_all(seed)
             fused = step.index > point.finished_step and new_share(data.config.method.fuse, step) < 1
             before = weights_of(method.model) if fused else None
             if passed:

@@ -79,7 +79,7 @@ def _is_whole(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bool:
 def first_nan(state: Mapping[str, Tensor]) -> str | None:
     """The name of the first tensor that holds NaN, if one does: a damaged file, or training that failed."""
     return next(
-        (name for name, value in state.items() if value.is_floating_point() and value.isnan().any()), None
+        (name for name, value in state.items() if torch.is_tensor(value) and value.isnan().any()), None
     )
 
 

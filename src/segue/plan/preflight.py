@@ -279,7 +279,9 @@ def refusal(config: RunConfig, need: Need, free: int, device: str) -> str:
 
 
 def check_test(config: RunConfig, device: str) -> None:
-    """Refuse a test alone that memory cannot hold."""
+    """Refuse a test alone that memory cannot hold; one at the size of the crops needs less than training."""
+    if config.test_size is None or config.test_size <= config.train.crop:
+        return
     free = _free(pick_device(device))
     with suppress(*ASKS_FOR_NUMBERS):
         need = need_of(config)

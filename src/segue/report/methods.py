@@ -201,7 +201,7 @@ def methods_page(tables: Sequence[MethodTable], command: str, page: str) -> str:
     title = tables[0].setting if alone else tables[0].comparison.dataset
     parts = [f"![{without_html(chart.alt)}]({file})" for file, chart in ranks_chart(tables, page).items()]
     for table in tables:
-        parts += [] if alone else [f"## {table.setting}"]
+        parts += [] if alone else [f"## {without_html(table.setting)}"]
         parts += _section(table, page)
     return generated_page(f"Methods on {title}", command, parts)
 

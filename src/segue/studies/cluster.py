@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import segue
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.extras import needed
 from segue.core.progress import Display
 from segue.engine.start import has_first_step
@@ -107,7 +107,7 @@ def _check_address(address: str) -> None:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except OSError as error:
         raise UserError(
-            f"The Ray cluster '{where}' cannot be reached: {error.strerror or error}. 'ray status' on its"
+            f"The Ray cluster '{where}' cannot be reached: {reason(error)}. 'ray status' on its"
             " first node shows whether it runs."
         ) from error
 

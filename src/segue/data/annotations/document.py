@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary
 from segue.data.annotations.base import show
 
@@ -32,7 +32,7 @@ def read_json(path: Path) -> Any:
         text = content.decode(json.detect_encoding(content))
         return json.loads(text)  # NaN too: whoever needs the number refuses it
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise UserError(f"{path} cannot be read: {reason(error)}.") from error
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8, or export it again."

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary
 from segue.data.annotations.base import (
     BACKGROUND,
@@ -105,7 +105,7 @@ def _read_lines(path: Path) -> list[str]:
     try:
         return read_ordinary(path).decode("utf-8-sig").splitlines()
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise UserError(f"{path} cannot be read: {reason(error)}.") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text. Save it as UTF-8.") from error
 

@@ -13,7 +13,7 @@ from typing import IO, Literal
 import numpy as np
 from PIL import Image
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.data.annotations.turn import Photo
 from segue.data.images import mask_picture
 
@@ -43,7 +43,7 @@ def building(out: Path) -> Iterator[Path]:
             shutil.rmtree(partial, ignore_errors=True)
             raise
     except OSError as error:
-        raise UserError(f"Cannot write {out}: {error.strerror or error}.") from error
+        raise UserError(f"Cannot write {out}: {reason(error)}.") from error
 
 
 def _check_free(out: Path) -> None:

@@ -17,7 +17,7 @@ import pooch
 from rich.console import Console
 from rich.filesize import decimal
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import user_path
 from segue.data.fetch.bars import ByteBars
 from segue.data.fetch.download import download
@@ -49,7 +49,7 @@ def fetch_data(name: str, out: Path, archives: Sequence[Path] = (), mirror: str 
             bars.say(f"{source.title} is already there: {root}. Nothing was fetched.")
     except OSError as error:
         place = error.filename or out
-        raise UserError(f"Cannot fetch {name}: {error.strerror or error} ({place}).") from error
+        raise UserError(f"Cannot fetch {name}: {reason(error)} ({place}).") from error
     lines = [source.terms]
     if name == "voc" and not (root / "SegmentationClassAug").is_dir():
         lines.append(SBD_NOTE.format(root=root))

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from segue.core.checked_json import read_object
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import read_ordinary, user_path
 from segue.deploy.adopt import NO_BACKGROUND, normalisation_of
 from segue.deploy.export.metadata import About
@@ -77,7 +77,7 @@ def open_teacher(text: str, **said: Any) -> OuterModel:
     try:
         content = read_ordinary(path, LARGEST)
     except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror or error}.") from error
+        raise UserError(f"Cannot read {path}: {reason(error)}.") from error
     beside = repr(sorted(said.items())).encode()
     digest = hashlib.blake2b(content + beside, digest_size=32).hexdigest()
     if path.suffix.lower() == ONNX:
