@@ -37,7 +37,7 @@ FORMAT = "segue-gpu-check-1"
 Precision = Literal["fp32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
 NOT_SYNCED = 0.1
-"""largest relative difference of a loss by one and by two processes on the CPU: each has its own batch norm"""
+"""largest relative difference of a loss by one and by two processes on the CPU, each with its own norms"""
 MORE = 10
 """factor by which a resumed run may differ more than a repeated one"""
 LARGEST_DIFFERENCE = 0.02
