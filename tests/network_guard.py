@@ -30,6 +30,14 @@ def is_here(host: object) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
+def is_number(host: object) -> bool:
+    """Whether an address needs no look-up: nobody is asked for it."""
+    try:
+        return bool(ipaddress.ip_address(str(host)))
+    except ValueError:
+        return False
+
+
 def guard(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on this process reaches itself alone."""
 
@@ -49,7 +57,9 @@ def guard(monkeypatch: pytest.MonkeyPatch) -> None:
     look_up = socket.getaddrinfo
 
     def found(host: object, *words: Any, **named: Any) -> Any:
-        if not is_here(host):
+        if str(host).endswith(".invalid"):  # a name that no look-up finds
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        if not is_here(host) and not is_number(host):
             raise Reached(f"getaddrinfo {host!r}")
         return look_up(host, *words, **named)
 

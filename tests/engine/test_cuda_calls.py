@@ -136,9 +136,13 @@ def test_batches_for_cuda_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
         def __iter__(self) -> Any:
             return iter(())
 
+    class Nothing(list):
+        def batches(self, _: int) -> Any:
+            return iter(self)
+
     monkeypatch.setattr(loader, "DataLoader", Loader)
     for device in ("cuda", "cpu", "mps"):
-        order = SimpleNamespace(batches=lambda _: iter(()))
+        order = Nothing()
         assert list(Batches(data=[], order=order, device=torch.device(device))) == []  # type: ignore[arg-type]
     assert asked == [True, False, False]
 

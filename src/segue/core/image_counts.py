@@ -22,8 +22,8 @@ from segue.core.ordinary import read_ordinary
 from segue.core.packed import packed_counts
 from segue.core.records import atomic_file
 
-MOST_BYTES = 2**30
-"""bytes of the unpacked counts: 100,000 images with 800 classes have fewer"""
+MOST_BYTES = 2**28
+"""bytes of the unpacked counts: 100,000 images with 200 classes have fewer"""
 PARTS = ("hits", "truth", "predicted")
 
 
