@@ -44,6 +44,7 @@ FULL = {
         "weights": "w.safetensors",
         "pretrained": True,
         "frozen_stages": 2,
+        "frozen_blocks": 1,
         "network": {"kind": "smp"},
         "settled": ({"kind": "caf", "config": {"fusion": False}},),
     },
@@ -85,7 +86,7 @@ FULL = {
         "patience": 1.0,
         "track": "tensorboard",
     },
-    "eval": {"samples": 0, "thin": 3, "every": 2, "background": "closed", "size": "own"},
+    "eval": {"samples": 0, "thin": 3, "between": 2, "every": 2, "background": "closed", "size": "own"},
 }
 
 
@@ -119,7 +120,7 @@ def test_no_given_value_is_dropped():
         ({"method": {"parms": {}}}, "Unknown key 'method.parms'. Did you mean 'method.params'?"),
         (
             {"eval": {"zzz": 1}},
-            "Unknown key 'eval.zzz'. Valid: eval.samples, eval.thin, eval.every, eval.",
+            "Unknown key 'eval.zzz'. Valid: eval.samples, eval.thin, eval.between, eval.every, eval.",
         ),
         ({1: 2}, "Unknown key '1'."),
     ],

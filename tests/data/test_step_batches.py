@@ -360,6 +360,18 @@ def test_worker_that_is_killed_is_a_sentence() -> None:
 
 
 @with_workers
+@pytest.mark.parametrize("error", [ConnectionResetError("reset by peer"), BrokenPipeError(), EOFError()])
+def test_worker_that_is_killed_while_it_hands_over(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Batches, slices: object) -> object:
+        raise error
+        yield
+
+    monkeypatch.setattr(Batches, "_read", broken)
+    batches = Batches(scenes(), ShuffledOrder(7, 2, 1, (0, 0)), CPU, workers=1)
+    with pytest.raises(UserError, match=r"was killed.*train\.workers"):
+        next(iter(batches))
+
+
 def test_no_more_workers_than_batches() -> None:
     """And no word of torch on their number, which may be larger than that of the cores."""
     with closing(iter(Batches(scenes(), FixedOrder(7, 2), CPU, workers=9))) as batches:

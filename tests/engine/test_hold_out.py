@@ -19,6 +19,7 @@ from segue.engine.data import Data, build_data
 from segue.engine.images import chosen_by_name
 from segue.engine.recipe import resolve
 from segue.plan.plan import count_images
+from segue.report.comparison import compare
 
 QUIET = Display(quiet=True)
 SHARE = "scenario.hold_out=0.3"
@@ -104,6 +105,24 @@ def test_every_so_many_th_test_image(words: tuple[str, ...]) -> None:
         assert images.tolist() == [image for image in whole if image % 3 == 0] and len(images)
     for ours, theirs in zip(thinned.train_images, all_of_them.train_images, strict=True):
         assert ours.tolist() == theirs.tolist(), "training is left alone"
+
+
+def test_only_the_last_step_is_tested_on_all_images() -> None:
+    plain, thin = data(), data("eval.between=3")
+    for step, (ours, whole) in enumerate(zip(thin.test_images, plain.test_images, strict=True)):
+        last = step == len(plain.test_images) - 1
+        assert ours.tolist() == (whole if last else whole[::3]).tolist()
+
+
+def test_runs_with_fewer_images_between_stand_in_no_table_with_others(tmp_path: Path) -> None:
+    words = ("train.epochs=1", "train.epochs_next=1")
+    runs = [
+        quiet_run(recipe(*words, *more, split="2-1"), tmp_path / name)
+        for name, more in {"plain": (), "thin": ("eval.between=2",)}.items()
+    ]
+    with pytest.raises(UserError, match="policy 'between'"):
+        compare(runs)
+    assert "one of every 2 images" in compare(runs[1:]).title
 
 
 def test_a_run_with_held_out_images(tmp_path: Path) -> None:

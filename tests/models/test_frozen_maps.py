@@ -13,10 +13,12 @@ from segue.models.segmenter import Segmenter, Teacher
 
 pytestmark = pytest.mark.precision("float64")
 NETWORKS = [
-    *(("tiny", count, 8, None) for count in (1, 2, 4)),
-    *(("mobilenetv2_100", count, 8, 4) for count in (1, 3, 4)),
-    *(("resnet18", count, 16, None) for count in (1, 2, 5)),
-    ("efficientnet_lite0", 3, 16, None),
+    *(("tiny", count, 8, None, 0) for count in (1, 2, 4)),
+    *(("mobilenetv2_100", count, 8, 4, 0) for count in (1, 3, 4)),
+    *(("resnet18", count, 16, None, 0) for count in (1, 2, 5)),
+    ("efficientnet_lite0", 3, 16, None, 0),
+    *(("resnet18", count, 16, None, 1) for count in (1, 4)),
+    ("mobilenetv2_100", 3, 16, None, 2),
 ]
 
 
@@ -25,20 +27,29 @@ def images(seed: int = 0) -> Tensor:
     return torch.randint(0, 256, (2, 3, 64, 64), generator=generator, dtype=torch.uint8)
 
 
-def network(backbone: str = "tiny", count: int = 2, stride: int = 8, stages: int | None = None) -> Segmenter:
+def network(
+    backbone: str = "tiny", count: int = 2, stride: int = 8, stages: int | None = None, blocks: int = 0
+) -> Segmenter:
     torch.manual_seed(0)
     model = Segmenter(
-        ModelConfig(backbone=backbone, head="tiny", output_stride=stride, stages=stages, frozen_stages=count)
+        ModelConfig(
+            backbone=backbone,
+            head="tiny",
+            output_stride=stride,
+            stages=stages,
+            frozen_stages=count,
+            frozen_blocks=blocks,
+        )
     )
     model.grow(Step(index=0, new=(1, 2)), balanced=False)
     model.norm_frozen = True
     return model.train()
 
 
-@pytest.mark.parametrize(("backbone", "count", "stride", "stages"), NETWORKS)
+@pytest.mark.parametrize(("backbone", "count", "stride", "stages", "blocks"), NETWORKS)
 @pytest.mark.parametrize("every", [False, True])
-def test_outputs_and_gradients_are_those_of_the_whole(backbone, count, stride, stages, every) -> None:
-    model, pictures, found = network(backbone, count, stride, stages), images(), []
+def test_outputs_and_gradients_are_those_of_the_whole(backbone, count, stride, stages, blocks, every) -> None:
+    model, pictures, found = network(backbone, count, stride, stages, blocks), images(), []
     assert model.begins_after_frozen
     for maps in ((), model.frozen_maps(pictures, every)):
         model.zero_grad()
@@ -48,7 +59,8 @@ def test_outputs_and_gradients_are_those_of_the_whole(backbone, count, stride, s
         grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
         found.append((out, grads))
     (whole, grads), (begun, ours) = found
-    assert len(begun.stages) == len(whole.stages) - (0 if every else count - 1)
+    known = count if blocks else count - 1  # a block inside a stage is no stage
+    assert len(begun.stages) == len(whole.stages) - (0 if every else known)
     for one, other in zip(begun.stages[::-1], whole.stages[::-1], strict=False):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
     assert ours.keys() == grads.keys()

@@ -212,6 +212,39 @@ def test_more_frozen_stages_than_there_are(backbone: str, stages: int) -> None:
         segmenter(backbone, 8, stages + 1)
 
 
+def test_frozen_blocks_are_those_of_the_next_stage() -> None:
+    config = ModelConfig(backbone="resnet18", head="tiny", output_stride=16, frozen_stages=4, frozen_blocks=1)
+    body = Segmenter(config).train().backbone.body
+    assert {name for name, p in body.named_parameters() if p.requires_grad} == {
+        f"layer4.1.{name}" for name, _ in body.layer4[1].named_parameters()
+    }
+    assert [norm.training for norm in (body.layer4[0].bn1, body.layer4[1].bn1)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("backbone", "stride", "stages", "blocks", "message"),
+    [
+        ("resnet18", 16, 4, 2, "after stage 4 of the backbone come 1 blocks that leave one to train"),
+        ("resnet18", 16, 5, 1, "after stage 5 of the backbone come 0 blocks"),
+        ("resnet18", 16, 0, 1, "after stage 0 of the backbone come 0 blocks"),
+        ("tiny", 8, 1, 1, "tiny have no blocks"),
+    ],
+)
+def test_more_frozen_blocks_than_there_are(
+    backbone: str, stride: int, stages: int, blocks: int, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        Segmenter(
+            ModelConfig(
+                backbone=backbone,
+                head="tiny",
+                output_stride=stride,
+                frozen_stages=stages,
+                frozen_blocks=blocks,
+            )
+        )
+
+
 def test_stages_without_a_place_cannot_be_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     backbone = segmenter("test_resnet", 8).backbone
     monkeypatch.setattr(backbone.body.feature_info, "module_name", lambda: ["nowhere"] * 5)

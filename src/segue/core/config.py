@@ -88,6 +88,8 @@ class ModelConfig:
     """weights from timm's hub: true, or false for random ones; null until one of them is said"""
     frozen_stages: Annotated[int, Field(ge=0)] = 0
     """number of first stages of the backbone that are never trained"""
+    frozen_blocks: Annotated[int, Field(ge=0)] = 0
+    """number of blocks of the stage after them that are never trained either"""
     network: dict[str, Any] | None = None
     """network of another library in place of backbone and head: smp:NAME/ENCODER, hf:NAME, a folder of
     either, torchvision:NAME or file.py:function; a complete recipe holds its description"""
@@ -209,6 +211,8 @@ class EvalConfig:
     """number of test images whose predictions are kept as pictures"""
     thin: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """stride through the test images: 10 tests every tenth"""
+    between: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """further stride through the test images in every step but the last one"""
     every: Count | None = None
     """number of epochs between tests during a step, by every strategy of the method"""
     background: Literal["open", "closed"] = "open"
@@ -356,6 +360,8 @@ def decisive(config: RunConfig) -> dict[str, Any]:
             del content["scenario"][key]
     if not config.model.settled:
         del content["model"]["settled"]
+    if not config.model.frozen_blocks:
+        del content["model"]["frozen_blocks"]
     if config.train.crop_on == "none":
         for key in ("crop_on", "crop_on_share"):
             del content["train"][key]
@@ -368,6 +374,8 @@ def decisive(config: RunConfig) -> dict[str, Any]:
             del content["train"][key]
     for key in ("cache_gb", "cache_disk_gb", "patience"):  # of time alone
         del content["train"][key]
+    if config.eval.between == 1:
+        del content["eval"]["between"]
     if not config.eval.closed:
         del content["eval"]["background"]
     if config.eval.size == "crop":

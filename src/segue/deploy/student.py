@@ -50,6 +50,7 @@ def student_words(words: Sequence[str], device: str) -> list[str]:
     optim = merge(choose_preset(said.get(KEY), device).values.get("optim", {}), said.get("optim", {}))
     usual: dict[str, Any] = {
         "model.frozen_stages": 0,
+        "model.frozen_blocks": 0,
         "train.norm": "batch",
         "optim.lr_next": optim.get("lr_first", OptimConfig().lr_first),
     }

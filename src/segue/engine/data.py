@@ -277,8 +277,9 @@ def _test_images(
     if hold_out:
         tested = chosen_by_name(dataset.keys, hold_out)
     tested &= np.arange(len(dataset)) % config.eval.thin == 0
-    chosen = (scenario.select(step, present, "test") for step in scenario)
-    return tuple(images[tested[images]] for images in chosen)
+    chosen = [scenario.select(step, present, "test") for step in scenario]
+    found = [images[tested[images]] for images in chosen]
+    return (*(images[:: config.eval.between] for images in found[:-1]), found[-1])
 
 
 def _remark_on_tests(config: RunConfig, scenario: Scenario, shown: np.ndarray, display: Display) -> None:

@@ -132,7 +132,7 @@ def _wanted(method: Method, config: RunConfig, display: Display) -> bool:
     model = method.model
     if not config.train.cache_frozen:
         return False
-    if not config.model.frozen_stages:
+    if not (config.model.frozen_stages or config.model.frozen_blocks):
         display.remark("train.cache_frozen has nothing to keep: model.frozen_stages is 0.")
         return False
     if not model.begins_after_frozen:

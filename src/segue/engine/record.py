@@ -159,8 +159,12 @@ def _tested(config: RunConfig) -> dict[str, str]:
     if config.eval.size != "crop":
         whole = config.eval.size == "own"
         tested.append("whole images" if whole else f"shorter side of {config.eval.size} pixels")
-    closed = {"background": "closed"} if config.eval.closed else {}
-    return {**({"tested": ", ".join(tested)} if tested else {}), **closed}
+    policy = {"tested": ", ".join(tested)} if tested else {}
+    if config.eval.between > 1:
+        policy["between"] = f"one of every {config.eval.between} images in steps before the last"
+    if config.eval.closed:
+        policy["background"] = "closed"
+    return policy
 
 
 def step_title(data: Data, step: Step) -> str:

@@ -1,8 +1,8 @@
 """Encoders: any timm model that gives feature maps, and `tiny`, a small one for small pictures.
 
 A backbone is a module whose forward returns the list of its stage outputs, with `channels` (of each), `mean`
-and `std` (of the input in [0, 1]), `first_stages(count)` (the modules that make up its first stages) and
-`blocks()` (modules one after the other that hold most activations).
+and `std` (of the input in [0, 1]), `first_stages(count, blocks)` (the modules that make up its first stages
+and the first blocks of the next one) and `blocks()` (modules one after the other that hold most activations).
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ class Tiny(nn.Module):
             maps.append(stage(maps[-1]))
         return maps[1:]
 
-    def first_stages(self, count: int) -> list[nn.Module]:
+    def first_stages(self, count: int, blocks: int = 0) -> list[nn.Module]:
         _check_count(count, len(self.channels))
+        if blocks:
+            raise UserError("The stages of the backbone tiny have no blocks: set model.frozen_blocks=0.")
         return list(self.stages[:count])
 
     def blocks(self) -> list[nn.Module]:
@@ -64,17 +66,17 @@ class TimmBackbone(nn.Module):
         maps = self.body(images_B3HW)
         return [each.permute(0, 3, 1, 2) for each in maps] if self.channels_last else maps
 
-    def first_stages(self, count: int) -> list[nn.Module]:
-        """Modules from the input to the end of stage `count`, in the order of the network.
+    def first_stages(self, count: int, blocks: int = 0) -> list[nn.Module]:
+        """Modules from the input to the end of stage `count` and of `blocks` of the next, in order.
 
         Not the leaves alone: a block or a norm with an activation inside has parameters of its own.
         """
         _check_count(count, len(self.channels))
-        if count == 0:
+        if count == 0 and not blocks:
             return []
         modules = [(f"{name}.", module) for name, module in self.body.named_modules() if name]
-        stage = self.body.feature_info.module_name()[count - 1].replace("_", ".")
-        inside = [i for i, (name, _) in enumerate(modules) if name.replace("_", ".").startswith(f"{stage}.")]
+        last = self._block(count, blocks) if blocks else self._stage(count - 1)
+        inside = [i for i, (name, _) in enumerate(modules) if _dotted(name).startswith(last)]
         if not inside:
             raise UserError("The stages of this backbone cannot be told apart: set model.frozen_stages=0.")
         later = [name for name, _ in modules[inside[-1] + 1 :]]
@@ -84,6 +86,23 @@ class TimmBackbone(nn.Module):
             for name, module in modules[: inside[-1] + 1]
             if not any(other.startswith(name) for other in later)
         ]
+
+    def _stage(self, index: int) -> str:
+        return _dotted(f"{self.body.feature_info.module_name()[index]}.")
+
+    def _block(self, stage: int, count: int) -> str:
+        """Name of the last of the first `count` blocks of a stage."""
+        there = 0
+        if stage < len(self.channels):
+            parts = {_dotted(f"{name}."): module for name, module in self.body.named_modules()}
+            whole = parts.get(self._stage(stage))
+            there = len(whole) if isinstance(whole, nn.Sequential) else 0
+        if count >= there:
+            raise UserError(
+                f"model.frozen_blocks is {count}, but after stage {stage} of the backbone come"
+                f" {max(there - 1, 0)} blocks that leave one to train."
+            )
+        return f"{self._stage(stage)}{count - 1}."
 
     def blocks(self) -> list[nn.Module]:
         """The outermost members of sequences that hold several convolutions, such as residual blocks."""
@@ -97,6 +116,11 @@ def _blocks(module: nn.Module) -> list[nn.Module]:
         whole = isinstance(module, nn.Sequential) and not isinstance(child, nn.Sequential) and convs > 1
         found += [child] if whole else _blocks(child)
     return found
+
+
+def _dotted(name: str) -> str:
+    """timm's feature extractors may flatten "stages.0" to "stages_0"."""
+    return name.replace("_", ".")
 
 
 def _check_count(count: int, stages: int) -> None:

@@ -134,7 +134,7 @@ class Network(nn.Module, ABC):
         """Freeze all that comes before the classifier."""
 
     @abstractmethod
-    def freeze_stages(self, count: int) -> None:
+    def freeze_stages(self, count: int, blocks: int = 0) -> None:
         """Freeze the encoder up to and including its first `count` stages."""
 
     @abstractmethod

@@ -53,7 +53,7 @@ class Segmenter(Network):
             values = torch.tensor(getattr(self.backbone, name)).view(1, 3, 1, 1) * 255
             self.register_buffer(name, values, persistent=False)
         link_norms(self, self._maps)
-        self.freeze_stages(config.frozen_stages)
+        self.freeze_stages(config.frozen_stages, config.frozen_blocks)
         self.settle(config.settled)
 
     @classmethod
@@ -103,7 +103,7 @@ class Segmenter(Network):
 
     @property
     def frozen_modules(self) -> list[nn.Module]:
-        return self.backbone.first_stages(self._frozen_part.count)
+        return self.backbone.first_stages(self._frozen_part.count, self._frozen_part.blocks)
 
     @property
     def begins_after_frozen(self) -> bool:
@@ -137,11 +137,11 @@ class Segmenter(Network):
         for part in (self.backbone, self.refiner):
             self.freeze(part)
 
-    def freeze_stages(self, count: int) -> None:
-        """Freeze the backbone up to and including its first `count` stages."""
-        for module in self.backbone.first_stages(count):
+    def freeze_stages(self, count: int, blocks: int = 0) -> None:
+        """Freeze the first `count` stages of the backbone, and so many blocks of the next one."""
+        for module in self.backbone.first_stages(count, blocks):
             self.freeze(module)
-        self._frozen_part = FrozenPart(self.backbone, count)
+        self._frozen_part = FrozenPart(self.backbone, count, blocks)
 
     def checkpoint(self) -> None:
         blocks = self.backbone.blocks()

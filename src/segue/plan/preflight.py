@@ -191,7 +191,7 @@ def _of_recipe(config: ModelConfig) -> Network:
 def _on_paper(network: Network) -> Network:
     """A network's shapes without its numbers; the network itself stays as it is."""
     paper = copy.deepcopy(network).to("meta").requires_grad_(True)
-    paper.freeze_stages(paper.config.frozen_stages)
+    paper.freeze_stages(paper.config.frozen_stages, paper.config.frozen_blocks)
     return paper
 
 

@@ -178,6 +178,7 @@ class Comparison:
         mode = self.policy.get("mode", "mode not recorded")
         tested = f", on {self.policy['tested']}" if "tested" in self.policy else ""
         dataset = Path(self.dataset).stem if self.dataset.endswith(".py") else self.dataset
+        tested += f", {self.policy['between']}" if "between" in self.policy else ""
         closed = ", background closed" if self.policy.get("background") == "closed" else ""
         return f"{dataset}, split {split_text(self.groups)}, {steps}, {mode}{tested}{closed}"
 

@@ -22,6 +22,11 @@ from segue.data.batches.step_data import StepData
 FrozenMaps = Callable[[torch.Tensor, Sequence[tuple[int, int]]], tuple[torch.Tensor, ...]]
 """outputs of a network's frozen stages, of images with their positions and seeds"""
 
+LOST_WORKER = (
+    "A process that reads images was killed, most likely because memory ran out. What was saved is"
+    " there: go on with the same command (for train, add --resume) and a lower train.workers."
+)
+
 
 @dataclass(frozen=True)
 class Batches:
@@ -45,7 +50,11 @@ class Batches:
         source = self._read(own for _, own in slices)
         try:
             for global_size, own in again:
-                batch = self._marked(_unwrap(next(source)), own).to(self.device)
+                try:
+                    batch = next(source)
+                except (ConnectionError, EOFError) as error:  # a worker killed while it handed a batch over
+                    raise UserError(LOST_WORKER) from error
+                batch = self._marked(_unwrap(batch), own).to(self.device)
                 if self.frozen is not None:
                     batch = replace(batch, frozen=self.frozen(batch.images, own))
                 yield replace(batch, rank_slice=self.rank_slice, global_size=global_size)
@@ -126,10 +135,7 @@ def lost_worker_is_told() -> Iterator[None]:
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
-        raise UserError(
-            "A process that reads images was killed, most likely because memory ran out. What was saved is"
-            " there: go on with the same command (for train, add --resume) and a lower train.workers."
-        ) from error
+        raise UserError(LOST_WORKER) from error
 
 
 def _quiet_worker(_: int) -> None:

@@ -53,31 +53,37 @@ def outermost(backbone: nn.Module, modules: Sequence[nn.Module]) -> list[str]:
 
 
 class FrozenPart:
-    """The first `count` stages of a backbone, by the names of their modules: it may be copied or folded."""
+    """The first stages of a backbone, and blocks of the next one, by the names of their modules.
 
-    def __init__(self, backbone: nn.Module, count: int) -> None:
-        by_stage = [outermost(backbone, backbone.first_stages(n)) for n in range(1, count + 1)]
-        self.count, self.whole = count, count == len(backbone.channels)
-        self.ends = [names[-1] for names in by_stage]
-        """module whose output is that of the stage"""
-        self.passed = by_stage[-1][:-1] if by_stage else []
-        """modules before the end of the last stage"""
+    So the backbone may be copied or folded.
+    """
+
+    def __init__(self, backbone: nn.Module, count: int, blocks: int = 0) -> None:
+        parts = [outermost(backbone, backbone.first_stages(n)) for n in range(1, count + 1)]
+        if blocks:
+            parts.append(outermost(backbone, backbone.first_stages(count, blocks)))
+        self.count, self.blocks, self.whole = count, blocks, count == len(backbone.channels)
+        self.ends = [names[-1] for names in parts]
+        """modules whose outputs are those of the stages, and of the last block"""
+        self.passed = parts[-1][:-1] if parts else []
+        """modules before the last end"""
 
     def begin_after(self, backbone: nn.Module, maps: Sequence[Tensor]) -> list[Tensor]:
-        """The backbone's stages, from the outputs of those in this part.
+        """The backbone's stages, from the outputs of this part.
 
-        With the output of the last one alone the list begins there.
+        With the last output alone the list begins there.
         """
         if self.whole:
             return list(maps)
         last = maps[-1]
         with _replaced(backbone, {**{name: _same for name in self.passed}, self.ends[-1]: lambda _: last}):
             stages = backbone(last.new_zeros(len(last), 3, 8, 8))
-        return [*maps, *stages[self.count :]]
+        known = maps[:-1] if self.blocks else maps  # a block inside a stage is no stage
+        return [*known, *stages[self.count :]]
 
     @torch.no_grad()
     def maps(self, backbone: nn.Module, images_B3HW: Tensor, every: bool) -> tuple[Tensor, ...]:
-        """The output of the last stage, or of every one. The pass ends there, and alters no statistics."""
+        """The last output of this part, or all of them. The pass ends there, and alters no statistics."""
         if self.whole:
             return tuple(backbone(images_B3HW))[0 if every else -1 :]
         found: list[Tensor] = []
@@ -89,7 +95,7 @@ class FrozenPart:
 
     def fits(self, backbone: nn.Module) -> bool:
         """Whether the stages are the same with the outputs of the first ones known; a copy is tried."""
-        if not self.count:
+        if not self.ends:
             return False
         trial = copy.deepcopy(backbone).eval()
         picture = torch.randn(1, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
@@ -116,7 +122,7 @@ def _same(x: Tensor) -> Tensor:
 
 
 class _Reached(Exception):
-    """The pass has come to the end of the last frozen stage."""
+    """The pass has come to the end of what is frozen."""
 
 
 class _Noted:

@@ -67,7 +67,7 @@ class AdoptedNetwork(Network):
             parameter.requires_grad_(not _under(name, parts.unused))
         link_norms(self, self._maps)
         self.settle(config.settled)
-        self.freeze_stages(config.frozen_stages)
+        self.freeze_stages(config.frozen_stages, config.frozen_blocks)
         if config.frozen_stages:  # its answers may be known later
             self._form = AnswerForm(*self._encoder_answer(self._picture(3)))
 
@@ -280,8 +280,13 @@ class AdoptedNetwork(Network):
             if not any(id(inner) in kept for inner in module.modules()):
                 self.freeze(module)
 
-    def freeze_stages(self, count: int) -> None:
+    def freeze_stages(self, count: int, blocks: int = 0) -> None:
         """Freeze the encoder: all of its stages, which other libraries do not tell apart, or none."""
+        if blocks:
+            raise UserError(
+                f"model.frozen_blocks={blocks}: the blocks of {self.config.backbone} are not known. Set"
+                " model.frozen_blocks=0."
+            )
         if count not in (0, self.parts.stages):
             raise UserError(
                 f"model.frozen_stages={count}: the stages of {self.config.backbone} can be frozen together"
