@@ -67,6 +67,11 @@ def campaign(names: list[str], share: float, seed: int) -> Iterator[Tally]:
 def _beside_stored(document: dict[str, Any], path: Path) -> dict[str, Any]:
     """What is stored, with the classes of a document in the place of its own, which were run again alone."""
     stored = json.loads(path.read_text())
+    for key in ("seed", "share", "versions"):
+        if stored[key] != document[key]:
+            raise typer.BadParameter(
+                f"{path} has {key} {stored[key]}, this one {document[key]}: leave --only out."
+            )
     fresh = {tally["name"]: tally for tally in document["classes"]}
     classes = {tally["name"]: tally for tally in stored["classes"]} | fresh
     again = sorted({*stored["again"], *fresh})

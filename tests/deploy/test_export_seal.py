@@ -38,8 +38,7 @@ def flipped(content: bytes, place: int) -> bytes:
 def test_every_flipped_bit_in_an_onnx_file_is_noticed(written: Path) -> None:
     content = written.read_bytes()
     check_seal(content, "model.onnx")
-    own = range(content.index(OPEN[:11].encode()), content.index(OPEN[:11].encode()) + 11)
-    for place in set(range(len(content))) - set(own):  # without its first letters it is no seal
+    for place in range(len(content)):
         with pytest.raises(UserError, match=r"model\.onnx is damaged"):
             check_seal(flipped(content, place), "model.onnx")
 
