@@ -18,7 +18,7 @@ OPEN = "segue-seal-" + DIGITS * "0"
 """value of the metadata before the file is whole"""
 SEAL = re.compile(rb"segue-seal-(.{64})", re.DOTALL)
 SPOILT = re.compile(rb"seal\x12K.{11}[0-9a-f]{64}", re.DOTALL)
-"""entry of the metadata that is as long as a seal: its key, the length, a mark of any letters and the digits"""
+"""entry of the metadata as long as a seal: its key, the length, a mark of any letters and the digits"""
 
 
 def sealed(content: bytes) -> bytes:
