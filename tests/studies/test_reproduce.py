@@ -168,7 +168,7 @@ def test_joint_of_one_split_serves_all(tmp_path: Path) -> None:
 
 
 def test_class_orders_are_averaged_and_none_may_lack(tmp_path: Path) -> None:
-    grid = grid_of("table4", tmp_path, "paper", ["ade20k=data", "voc=data"])
+    grid = grid_of("table4", tmp_path, "paper", [f"ade20k={tmp_path}", f"voc={tmp_path}"])
     both = [each for each in grid.wanted if (each.row, each.block) == ("Ours", "ADE 100-50")]
     assert [each.order for each in both] == ["a", "b"] and both[1].recipe.scenario.order == "b"
     store(both[0].place, both[0].recipe, 150, (100, 50), 4)
@@ -270,6 +270,7 @@ def test_fresh_leaves_stored_results_out(tmp_path: Path, monkeypatch: pytest.Mon
         (["tabel1"], "quick", [], "Did you mean 'table1'"),
         (["table1"], "voc265", [], "Did you mean 'voc256'"),
         (["table1"], "paper", ["vok=data"], "takes ade20k=FOLDER voc=FOLDER"),
+        (["table1"], "paper", ["voc=nowhere"], "voc=nowhere: there is no folder nowhere"),
     ],
 )
 def test_bad_requests(tmp_path: Path, items: list[str], size: str, words: list[str], text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,7 +81,7 @@ def command(
     words = [word for word in items or [] if "=" in word]
     request = make_request(names or ["all"], scale, words, seeds, out, fresh)
     if not names:
-        _list(list_items(request), scale, as_json)
+        _list(list_items(request), scale, words, as_json)
         return
     if verify:
         check_verifiable(request)
@@ -95,10 +96,11 @@ def command(
     if accept:
         path = store_expected(scale, {table.name: rows for table in tables if (rows := table.reached())})
         tell(f"Stored as what is expected from now on: {path}")
-    tell_next(f"reproduce --scale {scale}", "what is missing, and what it costs", silent=quiet or as_json)
+    missing = shlex.join(["reproduce", "--scale", scale, *words])
+    tell_next(missing, "what is missing, and what it costs", silent=quiet or as_json)
 
 
-def _list(rows: list[dict[str, Any]], scale: str, as_json: bool) -> None:
+def _list(rows: list[dict[str, Any]], scale: str, words: list[str], as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
@@ -109,7 +111,7 @@ def _list(rows: list[dict[str, Any]], scale: str, as_json: bool) -> None:
         done = f"{row['done']} of {row['runs']}"
         table.add_row(row["item"], row["title"], done, row["cost"], row["needs"])
     Console().print(table)
-    tell_next(f"reproduce table1 --scale {scale}", "carries out what is missing")
+    tell_next(shlex.join(["reproduce", "table1", "--scale", scale, *words]), "carries out what is missing")
 
 
 def _verify(tables: list[Any]) -> None:
