@@ -124,7 +124,8 @@ def resumes(device: torch.device, methods: list[str]) -> Outcome:
         with tempfile.TemporaryDirectory() as place:
             stopped = _trained(bench, Path(place))
         found[name] = {"resumed": _difference(stopped, straight), "repeated": _difference(again, straight)}
-        if found[name]["resumed"] > MORE * found[name]["repeated"]:
+        resumed, repeated = found[name]["resumed"], found[name]["repeated"]
+        if not math.isfinite(resumed) or resumed > MORE * repeated:
             bad.append(name)
     return {"ok": not bad, "differ": bad, "largest relative difference": found}
 

@@ -64,14 +64,17 @@ def campaign(names: list[str], share: float, seed: int) -> Iterator[Tally]:
             yield tally
 
 
+def _check_same(about: dict[str, Any], path: Path) -> None:
+    """Refuse to put classes beside those of a campaign with other settings."""
+    stored = json.loads(path.read_text())
+    for key, value in about.items():
+        if stored[key] != value:
+            raise typer.BadParameter(f"{path} has {key} {stored[key]}, this one {value}: leave --only out.")
+
+
 def _beside_stored(document: dict[str, Any], path: Path) -> dict[str, Any]:
     """What is stored, with the classes of a document in the place of its own, which were run again alone."""
     stored = json.loads(path.read_text())
-    for key in ("seed", "share", "versions"):
-        if stored[key] != document[key]:
-            raise typer.BadParameter(
-                f"{path} has {key} {stored[key]}, this one {document[key]}: leave --only out."
-            )
     fresh = {tally["name"]: tally for tally in document["classes"]}
     classes = {tally["name"]: tally for tally in stored["classes"]} | fresh
     again = sorted({*stored["again"], *fresh})
@@ -85,18 +88,20 @@ def main(
     save: Annotated[Path | None, typer.Option(help="File for the JSON.")] = None,
     page: Annotated[Path | None, typer.Option(help="File for the page.")] = None,
 ) -> None:
+    about = {"seed": seed, "share": share, "versions": versions(torch.device("cpu"))}
+    beside = save if only and save is not None and save.is_file() else None
+    if beside is not None:
+        _check_same(about, beside)
     began, found = time.monotonic(), list(campaign(only.split(",") if only else list(ALL), share, seed))
     document: dict[str, Any] = {
         "format": FORMAT,
-        "seed": seed,
-        "share": share,
+        **about,
         "minutes": round((time.monotonic() - began) / 60, 1),
-        "versions": versions(torch.device("cpu")),
         "again": [],
         "classes": [asdict(tally) for tally in found],
     }
-    if only and save is not None and save.is_file():
-        document = _beside_stored(document, save)
+    if beside is not None:
+        document = _beside_stored(document, beside)
     if save is not None:
         write_json(save, document)
     if page is not None:

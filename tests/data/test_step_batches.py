@@ -6,6 +6,7 @@ import random
 import signal
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -359,7 +360,6 @@ def test_worker_that_is_killed_is_a_sentence() -> None:
     assert not multiprocessing.active_children()
 
 
-@with_workers
 @pytest.mark.parametrize("error", [ConnectionResetError("reset by peer"), BrokenPipeError(), EOFError()])
 def test_worker_that_is_killed_while_it_hands_over(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: Batches, slices: object) -> object:
@@ -370,8 +370,19 @@ def test_worker_that_is_killed_while_it_hands_over(error: Exception, monkeypatch
     batches = Batches(scenes(), ShuffledOrder(7, 2, 1, (0, 0)), CPU, workers=1)
     with pytest.raises(UserError, match=r"was killed.*train\.workers"):
         next(iter(batches))
+    with pytest.raises(type(error)):  # nobody was killed
+        next(iter(replace(batches, workers=0)))
 
 
+@with_workers
+def test_error_of_a_living_worker_is_its_own() -> None:
+    data = scenes()
+    data.dataset.read = lambda _: (_ for _ in ()).throw(EOFError("No data left in file"))
+    with pytest.raises(EOFError, match="No data left in file"):
+        list(Batches(data, FixedOrder(7, 2), CPU, workers=1))
+
+
+@with_workers
 def test_no_more_workers_than_batches() -> None:
     """And no word of torch on their number, which may be larger than that of the cores."""
     with closing(iter(Batches(scenes(), FixedOrder(7, 2), CPU, workers=9))) as batches:

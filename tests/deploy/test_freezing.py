@@ -89,6 +89,13 @@ def test_what_is_not_said_is_chosen(model, said: list[str], stages: str, views, 
     assert chosen == [stages, views, cached]
 
 
+def test_blocks_of_the_models_recipe_belong_to_its_own_stages(model) -> None:
+    for said, blocks in (([], None), (["model.frozen_stages=0"], "0"), (["model.frozen_stages=auto"], "0")):
+        assert settings(with_freezing(model, "caf", said, "cpu")).get("model.frozen_blocks") == blocks
+    words = ["model.frozen_stages=1", "model.frozen_blocks=2"]
+    assert settings(with_freezing(model, "caf", words, "cpu"))["model.frozen_blocks"] == "2"
+
+
 def test_other_devices_freeze_nothing_by_themselves(model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("segue.deploy.freezing.pick_device", lambda _: torch.device("cuda"))
     assert with_freezing(model, "caf", ["optim.clip=1"], "auto") == ["optim.clip=1"]

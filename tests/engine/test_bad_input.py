@@ -365,3 +365,15 @@ def test_compile_and_checkpointing_exclude_each_other(tmp_path, command):
     words = arguments("mib", tmp_path / "run")
     outcome = command(*words, "train.compile=true", "train.checkpointing=true")
     assert outcome.code == 2 and "do not go together: choose one" in outcome.err
+
+
+def test_end_of_a_file_in_a_method_file_is_its_own_error(tmp_path: Path, command) -> None:
+    """typer would call it an abort."""
+    (tmp_path / "mine.py").write_text(
+        "from segue.methods.finetune import METHOD as Finetune\n\n\n"
+        "class Mine(Finetune):\n    def begin_step(self, context):\n"
+        "        raise EOFError('nothing in it')\n\n\n"
+        "METHOD = Mine\n"
+    )
+    outcome = command(*arguments(tmp_path / "mine.py", tmp_path / "run"))
+    assert outcome.code == 2 and "mine.py, line 6: EOFError: nothing in it" in outcome.err

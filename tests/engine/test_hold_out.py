@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from segue.engine.images import chosen_by_name
 from segue.engine.recipe import resolve
 from segue.plan.plan import count_images
 from segue.report.comparison import compare
+from segue.report.study import study_csv
 
 QUIET = Display(quiet=True)
 SHARE = "scenario.hold_out=0.3"
@@ -111,7 +113,10 @@ def test_only_the_last_step_is_tested_on_all_images() -> None:
     plain, thin = data(), data("eval.between=3")
     for step, (ours, whole) in enumerate(zip(thin.test_images, plain.test_images, strict=True)):
         last = step == len(plain.test_images) - 1
-        assert ours.tolist() == (whole if last else whole[::3]).tolist()
+        assert ours.tolist() == [image for image in whole if last or image % 3 == 0] and len(ours)
+    assert set(thin.test_images[0]) <= set(thin.test_images[1]), "the same images, step by step"
+    far = data("eval.between=1000000").test_images
+    assert [len(images) for images in far[:-1]] == [1] * (len(far) - 1)
 
 
 def test_runs_with_fewer_images_between_stand_in_no_table_with_others(tmp_path: Path) -> None:
@@ -122,7 +127,12 @@ def test_runs_with_fewer_images_between_stand_in_no_table_with_others(tmp_path: 
     ]
     with pytest.raises(UserError, match="policy 'between'"):
         compare(runs)
-    assert "one of every 2 images" in compare(runs[1:]).title
+    comparison = compare(runs[1:])
+    assert "one of every 2 images" in comparison.title and "one of every 2 images" in study_csv(runs[1:])
+    (entry,) = comparison.entries
+    scores = entry.scores(runs[1], None)
+    assert math.isnan(scores.forgetting) and math.isnan(scores.stability), "not on the same images"
+    assert not math.isnan(compare(runs[:1]).entries[0].scores(runs[0], None).forgetting)
 
 
 def test_a_run_with_held_out_images(tmp_path: Path) -> None:

@@ -221,12 +221,24 @@ def test_frozen_blocks_are_those_of_the_next_stage() -> None:
     assert [norm.training for norm in (body.layer4[0].bn1, body.layer4[1].bn1)] == [False, True]
 
 
+def test_blocks_are_counted_over_all_sequences_of_a_stage() -> None:
+    """Stage 4 of MobileNetV2 has two sequences: one of four blocks, one of three."""
+    config = ModelConfig(
+        backbone="mobilenetv2_100", head="tiny", output_stride=16, frozen_stages=3, frozen_blocks=2
+    )
+    blocks = Segmenter(config).backbone.body.blocks
+    trained = [[all(p.requires_grad for p in block.parameters()) for block in part] for part in blocks]
+    assert [len(part) for part in trained[:3]] == [1, 2, 3] and not any(map(any, trained[:3]))
+    assert trained[3] == [False, False, True, True] and all(trained[4])
+
+
 @pytest.mark.parametrize(
     ("backbone", "stride", "stages", "blocks", "message"),
     [
-        ("resnet18", 16, 4, 2, "after stage 4 of the backbone come 1 blocks that leave one to train"),
-        ("resnet18", 16, 5, 1, "after stage 5 of the backbone come 0 blocks"),
-        ("resnet18", 16, 0, 1, "after stage 0 of the backbone come 0 blocks"),
+        ("resnet18", 16, 4, 2, "stage 5 of the backbone has 2 blocks.*at most 1"),
+        ("resnet18", 16, 5, 1, "All stages are frozen"),
+        ("resnet18", 16, 0, 1, "stage 1 of the backbone has 0 blocks"),
+        ("mobilenetv2_100", 16, 3, 7, "stage 4 of the backbone has 7 blocks.*at most 6"),
         ("tiny", 8, 1, 1, "tiny have no blocks"),
     ],
 )

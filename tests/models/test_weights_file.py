@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,16 @@ def test_damaged_files_are_a_sentence(content: bytes, name: str, tmp_path: Path)
     with pytest.raises(UserError, match=name) as caught:
         open_weights(tmp_path / name)
     assert len(str(caught.value)) < 500
+
+
+def test_archive_that_unpacks_without_end_is_not_unpacked(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("segue.models.weights_file.UNPACKED_BYTES", 2**20)
+    path = tmp_path / "w.pth"
+    torch.save({"a": torch.zeros(1)}, path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("w/data/1", bytes(2**20 + 1))
+    with pytest.raises(UserError, match=r"w\.pth would unpack to far more"):
+        open_weights(path)
 
 
 def test_pipes_and_folders_are_no_weights(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from segue.core.classes import ClassTable
+from segue.core.config import TrainConfig
 from segue.core.errors import UserError
 from segue.core.scenario import make_scenario
 from segue.report import metrics_table, results_table
@@ -67,6 +68,15 @@ def test_seeds_share_a_row(make_run):
     assert label == "mib"
     assert cells[1].mean == pytest.approx(75) and cells[1].std == pytest.approx(50 / 2**0.5)
     assert "±35.4" in printed(results_table(runs))
+
+
+def test_recipe_without_newer_settings_shares_a_row(make_run):
+    older, newer = (make_run("mib", f"mib-s{seed}", seed=seed) for seed in (0, 1))
+    newer.recipe["train"]["views"] = TrainConfig().views
+    (entry,) = compare([older, newer]).entries
+    assert len(entry.runs) == 2
+    newer.recipe["train"]["views"] = TrainConfig().views + 1
+    assert len(compare([older, newer]).entries) == 2
 
 
 def test_other_settings_and_repetitions_get_their_own_row(make_run):

@@ -270,7 +270,6 @@ def test_fresh_leaves_stored_results_out(tmp_path: Path, monkeypatch: pytest.Mon
         (["tabel1"], "quick", [], "Did you mean 'table1'"),
         (["table1"], "voc265", [], "Did you mean 'voc256'"),
         (["table1"], "paper", ["vok=data"], "takes ade20k=FOLDER voc=FOLDER"),
-        (["table1"], "paper", ["voc=nowhere"], "voc=nowhere: there is no folder nowhere"),
     ],
 )
 def test_bad_requests(tmp_path: Path, items: list[str], size: str, words: list[str], text: str) -> None:
@@ -287,6 +286,12 @@ def test_out_that_is_a_file(tmp_path: Path) -> None:
 def test_data_that_nobody_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Add voc=FOLDER"):
         reproduce(make_request(["table1"], "paper", [], None, tmp_path), console=Console(file=io.StringIO()))
+
+
+def test_data_that_are_not_there(tmp_path: Path) -> None:
+    request = make_request(["table1"], "paper", ["voc=nowhere"], None, tmp_path)
+    with pytest.raises(UserError, match="voc=nowhere: there is no such folder"):
+        reproduce(request, console=Console(file=io.StringIO()))
 
 
 def test_listing_tells_state_cost_and_needs(tmp_path: Path) -> None:

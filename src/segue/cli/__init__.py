@@ -58,6 +58,8 @@ class Verbs(typer.core.TyperGroup):
             if type(error).__name__ == "NoArgsIsHelpError":  # the help has been printed
                 sys.exit(2)
             _fail(UserError(sentence(error, sys.argv[1:] if args is None else args)), 2)
+        except typer.Abort as error:  # what typer makes of an EOFError
+            raise error.__cause__ or error.__context__ or error from None
         sys.exit(code)
 
 

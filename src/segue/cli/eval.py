@@ -54,7 +54,10 @@ def command(
         print_json({"run": folder, "strategies": _scores(confusions, names, num_first)})
         return
     heads = list(confusions) if chosen else ["IoU"]
-    closed = ", background closed" if stored_recipe(folder, words or []).eval.closed else ""
+    tested = stored_recipe(folder, words or []).eval
+    closed = ", background closed" if tested.closed else ""
+    if tested.between > 1 and step is not None:
+        closed += f"; all but the last are tested on one of every {tested.between} images"
     Console().print(_table(f"IoU after a step of {folder}{closed}", heads, confusions, names, num_first))
     tell_next(f"report {quote(folder)}", "curves and pictures", silent=quiet)
 

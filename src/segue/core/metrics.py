@@ -129,18 +129,24 @@ class RunScores:
 
 
 def run_scores(
-    confusions: Sequence[np.ndarray], num_first: int, joint: np.ndarray | None = None
+    confusions: Sequence[np.ndarray],
+    num_first: int,
+    joint: np.ndarray | None = None,
+    same_images: bool = True,
 ) -> RunScores:
-    """Scores of a run from its confusion matrices, one per step, and the one of Joint if there is any."""
+    """Scores of a run from its confusion matrices, one per step, and the one of Joint if there is any.
+
+    Without `same_images`, where steps before the last were tested on fewer, no step is held against another.
+    """
     first, final = step_scores(confusions[0], num_first), step_scores(confusions[-1], num_first)
     upper = None if joint is None else step_scores(joint, num_first)
     return RunScores(
         final=final,
         average=average_over_steps(confusions),
         average_bg=average_over_steps(confusions, background=True),
-        forgetting=forgetting(confusions),
-        backward_transfer=backward_transfer(confusions),
-        stability=final.old / first.old if first.old else math.nan,
+        forgetting=forgetting(confusions) if same_images else math.nan,
+        backward_transfer=backward_transfer(confusions) if same_images else math.nan,
+        stability=final.old / first.old if same_images and first.old else math.nan,
         plasticity=final.new / upper.new if upper and upper.new else math.nan,
         gap_to_joint=upper.all - final.all if upper else math.nan,
     )

@@ -28,6 +28,7 @@ from segue.models.segmenter import Segmenter
 
 AUTO = "auto"
 KEY = "model.frozen_stages"
+BLOCKS = "model.frozen_blocks"
 ENOUGH_EPOCHS = 10
 """epochs from which on the head alone learns a class as well as with the last stage"""
 VIEWS = 4
@@ -38,6 +39,8 @@ def with_freezing(model: Model, method: str, overrides: Sequence[str], device: s
     """The words of an extension, and what they leave open about frozen stages."""
     said = parse_overrides(overrides)
     network, wanted = model.network, _section(said, "model").get("frozen_stages")
+    if wanted is not None and "frozen_blocks" not in _section(said, "model"):
+        overrides = [*overrides, f"{BLOCKS}=0"]  # those of the model's recipe belong to its own stages
     on_cpu = pick_device(device).type == "cpu"
     stages = _stages(network)
     if not stages:

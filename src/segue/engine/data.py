@@ -279,7 +279,13 @@ def _test_images(
     tested &= np.arange(len(dataset)) % config.eval.thin == 0
     chosen = [scenario.select(step, present, "test") for step in scenario]
     found = [images[tested[images]] for images in chosen]
-    return (*(images[:: config.eval.between] for images in found[:-1]), found[-1])
+    return (*(_thinned(images, config.eval.between) for images in found[:-1]), found[-1])
+
+
+def _thinned(images: np.ndarray, stride: int) -> np.ndarray:
+    """Those at every so many-th place of the test set: later steps have them, too. Or the first alone."""
+    some = images[images % stride == 0]
+    return some if len(some) else images[:1]
 
 
 def _remark_on_tests(config: RunConfig, scenario: Scenario, shown: np.ndarray, display: Display) -> None:

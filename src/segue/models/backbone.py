@@ -91,18 +91,27 @@ class TimmBackbone(nn.Module):
         return _dotted(f"{self.body.feature_info.module_name()[index]}.")
 
     def _block(self, stage: int, count: int) -> str:
-        """Name of the last of the first `count` blocks of a stage."""
-        there = 0
-        if stage < len(self.channels):
-            parts = {_dotted(f"{name}."): module for name, module in self.body.named_modules()}
-            whole = parts.get(self._stage(stage))
-            there = len(whole) if isinstance(whole, nn.Sequential) else 0
-        if count >= there:
+        """Name of the last of the first `count` blocks after so many stages."""
+        if stage == len(self.channels):
             raise UserError(
-                f"model.frozen_blocks is {count}, but after stage {stage} of the backbone come"
-                f" {max(there - 1, 0)} blocks that leave one to train."
+                "All stages are frozen: there is none whose blocks model.frozen_blocks could mean."
             )
-        return f"{self._stage(stage)}{count - 1}."
+        names = [_dotted(f"{name}.") for name, _ in self.body.named_modules()]
+        blocks = {
+            _dotted(f"{name}.") for name, module in self.body.named_modules() if module in self.blocks()
+        }
+        first = max(
+            (i for i, name in enumerate(names) if stage and name.startswith(self._stage(stage - 1))),
+            default=0,
+        )
+        last = max(i for i, name in enumerate(names) if name.startswith(self._stage(stage)))
+        inside = [name for name in names[first + 1 : last + 1] if name in blocks]
+        if count >= len(inside):
+            raise UserError(
+                f"model.frozen_blocks is {count}, but stage {stage + 1} of the backbone has {len(inside)}"
+                f" blocks, of which one stays to be trained: set at most {max(len(inside) - 1, 0)}."
+            )
+        return inside[count - 1]
 
     def blocks(self) -> list[nn.Module]:
         """The outermost members of sequences that hold several convolutions, such as residual blocks."""

@@ -135,7 +135,7 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def freeze_stages(self, count: int, blocks: int = 0) -> None:
-        """Freeze the encoder up to and including its first `count` stages."""
+        """Freeze the first `count` stages of the encoder, and so many blocks of the next one."""
 
     @abstractmethod
     def checkpoint(self) -> None:
@@ -185,6 +185,8 @@ class Network(nn.Module, ABC):
             del model["network"]
         if not self.settled:  # a key that older versions do not know
             del model["settled"]
+        if not self.config.frozen_blocks:  # another one
+            del model["frozen_blocks"]
         return {"model": model, "fusion": self._fusion_spec(), "classifier": self._classifier_spec()}
 
     def _fusion_spec(self) -> dict[str, Any] | None:

@@ -18,6 +18,8 @@ from segue.core.errors import UserError
 from segue.core.ordinary import check_ordinary
 
 READ_BYTES = 2**20
+UNPACKED_BYTES = 2**28
+"""most that compressed entries may hold: torch compresses the code of TorchScript alone"""
 BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, OSError, RuntimeError)
 """errors of a zip archive that is none, or is damaged"""
 
@@ -58,9 +60,14 @@ def refuse_damaged(archive: Path | IO[bytes], name: str | Path) -> None:
         return
     try:
         with zipfile.ZipFile(archive) as entries:
-            found = {entry.filename: _is_whole(entries, entry) for entry in entries.infolist()}
+            squeezed = (each for each in entries.infolist() if each.compress_type != zipfile.ZIP_STORED)
+            endless = sum(each.file_size for each in squeezed) > UNPACKED_BYTES
+            known = [] if endless else entries.infolist()
+            found = {entry.filename: _is_whole(entries, entry) for entry in known}
     except BAD_ARCHIVE:  # torch, which reads it in its own way, may say more
         return
+    if endless:
+        raise UserError(f"{name} would unpack to far more than torch ever packs: it is not opened.")
     damaged = [entry for entry, whole in found.items() if not whole]
     if 0 < len(damaged) < len(found):
         raise UserError(f"{name} is damaged: {damaged[0]} in it does not match its checksum.")

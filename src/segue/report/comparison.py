@@ -17,6 +17,7 @@ from statistics import median
 
 import numpy as np
 
+from segue.core.config import with_defaults
 from segue.core.errors import UserError
 from segue.core.metrics import RunScores, StepScores, iou, run_scores, step_scores
 from segue.core.neutral import IN_A_ROW, drop
@@ -104,9 +105,14 @@ class Entry:
         """A score of the finished runs, each averaged over the seeds of Joint where it needs Joint."""
         bounds, per_run = self.bounds(joint), []
         for run in self.finished:
-            matrices, num_first = self.confusions[run.folder], len(run.steps[0].groups[0])
-            per_run.append(stat(score(run_scores(matrices, num_first, j)) for j in bounds or [None]).mean)
+            per_run.append(stat(score(self.scores(run, bound)) for bound in bounds or [None]).mean)
         return stat(per_run)
+
+    def scores(self, run: RunRecord, joint: np.ndarray | None) -> RunScores:
+        """All scores of a run of this row."""
+        first = run.steps[0]
+        same_images = "between" not in first.policy
+        return run_scores(self.confusions[run.folder], len(first.groups[0]), joint, same_images)
 
     def incremental_stat(self, score: Callable[[RunScores], float], joint: Entry | None = None) -> Stat:
         """A score about learning in steps, from step 0 on: neither Joint nor an extension has it."""
@@ -222,7 +228,7 @@ def _entries(runs: Sequence[RunRecord]) -> tuple[Entry, ...]:
 
 def _settings(run: RunRecord) -> str:
     """The recipe without what may differ inside a row."""
-    recipe = json.loads(json.dumps(run.recipe, default=str))
+    recipe = with_defaults(json.loads(json.dumps(run.recipe, default=str)))  # it may lack newer settings
     drop(recipe, IN_A_ROW)
     recipe.pop("eval", None)
     return json.dumps(recipe, sort_keys=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from segue.core.errors import UserError
-from segue.core.metrics import iou, run_scores, step_scores
+from segue.core.metrics import iou, step_scores
 from segue.core.packed import STUDY_FILE
 from segue.core.records import RunRecord, write_text
 from segue.report.charts import FORMATS
@@ -109,7 +109,7 @@ def _run(entry: Entry, run: RunRecord, comparison: Comparison) -> dict[str, Any]
     final: dict[str, float | None] = {}
     if run.finished and not entry.offline and not entry.extension:
         bounds = entry.bounds(comparison.joint) or [None]
-        scores = [run_scores(entry.confusions[run.folder], comparison.num_first, bound) for bound in bounds]
+        scores = [entry.scores(run, bound) for bound in bounds]
         means = {name: sum(getattr(score, name) for score in scores) / len(scores) for name in FINAL}
         final = {name: _number(100 * mean) for name, mean in means.items()}
     return {

@@ -88,7 +88,9 @@ def _line(entry: Entry, comparison: Comparison) -> dict[str, str | int]:
         "dataset": Path(comparison.dataset).stem,
         "split": str(recipe.get("scenario", {}).get("split", "")),
         "mode": comparison.policy.get("mode", ""),
-        "tested": comparison.policy.get("tested", ""),
+        "tested": ", ".join(
+            comparison.policy[key] for key in ("tested", "between") if key in comparison.policy
+        ),
         "method": entry.label,
         "seeds": len(entry.finished),
     }

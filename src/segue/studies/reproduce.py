@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from segue.core.errors import UserError, reason
+from segue.core.ordinary import user_path
 from segue.core.progress import Display
 from segue.core.records import read_run, write_text
 from segue.report.markdown import generated_page
@@ -84,6 +85,9 @@ def reproduce(
     if not from_records and (missing := distinct(grids)):
         if words := dict.fromkeys(word for grid in grids for word in needed_words(grid)):
             raise UserError(f"Where are the images? Add {' '.join(words)}.")
+        for name, folder in request.scale.folders.items():
+            if not user_path(folder).is_dir():
+                raise UserError(f"{name}={folder}: there is no such folder.")
         failed = run_missing(missing, request.out, device, display, workers)
         for grid in grids:
             add_finished(grid)

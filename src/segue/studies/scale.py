@@ -14,7 +14,6 @@ from segue.core.ablation import read_ablation
 from segue.core.config import RunConfig, validate
 from segue.core.errors import UserError, suggest
 from segue.core.expected import PREFIX, Expected, Rows, check_expected, read_expected, write_expected
-from segue.core.ordinary import user_path
 from segue.core.overrides import merge
 from segue.core.paper import PaperItem, PaperRow, read_item
 from segue.core.records import read_yaml
@@ -81,8 +80,6 @@ class Scale:
                 needs = "".join(f" {name}=FOLDER" for name in sorted(known)) or " no data folder"
                 raise UserError(f"'{word}' is not understood: scale {self.name} takes{needs}.")
             if key in known:
-                if not user_path(value).is_dir():
-                    raise UserError(f"{word}: there is no folder {value}.")
                 folders[key] = value
             else:
                 others.append(word)

@@ -52,8 +52,10 @@ class Batches:
             for global_size, own in again:
                 try:
                     batch = next(source)
-                except (ConnectionError, EOFError) as error:  # a worker killed while it handed a batch over
-                    raise UserError(LOST_WORKER) from error
+                except (ConnectionError, EOFError) as error:
+                    if not self.workers or "DataLoader worker process" in str(error):  # of a living one
+                        raise
+                    raise UserError(LOST_WORKER) from error  # killed while it handed a batch over
                 batch = self._marked(_unwrap(batch), own).to(self.device)
                 if self.frozen is not None:
                     batch = replace(batch, frozen=self.frozen(batch.images, own))

@@ -36,7 +36,10 @@ def check_seal(content: bytes, name: str) -> None:
         return
     spoilt = SPOILT.search(content) if found is None else _digest(content, found.span(1)) != found[1]
     if spoilt:
-        raise UserError(f"{name} is damaged or was edited: its content does not match its digest.")
+        raise UserError(
+            f"{name} is damaged or was edited: its content does not match its digest. Export it again. If it"
+            f" was changed on purpose, take the entry '{KEY}' out of its metadata."
+        )
 
 
 def _digest(content: bytes, place: tuple[int, int]) -> bytes:
