@@ -24,8 +24,16 @@ VOC256 = {"15-1": ("voc256.yaml", "voc256-15-1"), "15-5": ("voc256-15-5.yaml", "
 """by split: the recipe, and how its pages are called"""
 METHODS = "finetune,lwf,ewc,lwf_mc,pi,rw,ilt,mib,incseg,plop,sdr,ssul,caf,dft,joint"
 """the methods of these studies"""
-SECOND = "mib,caf,caf-no-memory,joint"
-"""those of the second protocol that have records"""
+SECOND = {
+    "15-1": "mib,caf,caf-no-memory,caf-imagined,finetune,joint",
+    "15-5": "mib,caf,caf-no-memory,caf-imagined,finetune,joint",
+}
+"""by split the methods of the second protocol that have records"""
+SECOND_WORDS = [WORDS[0], "model.weights=weights/resnet18.safetensors"]
+FIRST_STEPS = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15/16/17"
+"""15-1 without its last three steps"""
+SECOND_TUNED = {FIRST_STEPS: "mib,caf,plop,sdr,lwf,ilt,lwf_mc", "15-1": "mib,caf"}
+"""by split the methods whose weight was chosen there under the second protocol"""
 CAF_IDEAS = Path("results/voc256/caf-imagined")
 ABLATIONS = ("scenes-ablations.md", "voc256-15-1-ablations.md")
 
@@ -60,12 +68,20 @@ def on_new_methods(page: Path) -> None:
     compare_methods(names, "voc", ["15-1"], words=words, recipe=find_recipe("voc256.yaml"), **given)
 
 
-def on_second_protocol(page: Path) -> None:
+def on_second_protocol(split: str, page: Path | None = None) -> MethodTable:
     """What has been run so far of voc256-2."""
     given = {"seeds": 1, "out": Path("results/voc256-2/compare"), "page": page, "console": _quiet()}
-    words = [WORDS[0], "model.weights=weights/resnet18.safetensors"]
-    recipe = find_recipe("voc256-2.yaml")
-    compare_methods(SECOND.split(","), "voc", ["15-1"], words=words, recipe=recipe, **given)
+    given |= {"words": SECOND_WORDS, "recipe": find_recipe("voc256-2.yaml")}
+    (table,) = compare_methods(SECOND[split].split(","), "voc", [split], **given)
+    return table
+
+
+def second_tuning(split: str, page: Path) -> None:
+    out = Path("results/voc256-2/tuning")
+    used = next(out.glob("voc-1+*/choice-hiou.yaml")) if split == "15-1" else None
+    given = {"words": SECOND_WORDS, "out": out, "by": "hIoU", "page": page, "used": used}
+    methods = SECOND_TUNED[split].split(",")
+    tune_methods(find_recipe("voc256-2.yaml"), methods, "voc", split, console=_quiet(), **given)
 
 
 def on_caf_ideas(page: Path) -> None:

@@ -10,6 +10,8 @@ from own_folder import write_pair
 from stored_studies import (
     ABLATIONS,
     ROOT,
+    SECOND,
+    SECOND_TUNED,
     VOC256,
     ablation,
     assert_in_docs,
@@ -19,6 +21,7 @@ from stored_studies import (
     on_scenes,
     on_second_protocol,
     on_voc,
+    second_tuning,
     tuning,
 )
 
@@ -102,9 +105,27 @@ def test_page_of_new_methods_is_made_from_the_records(from_records, tmp_path: Pa
     assert_in_docs(tmp_path / "voc256-new-methods.md")
 
 
-def test_page_of_the_second_protocol_is_made_from_the_records(from_records, tmp_path: Path) -> None:
-    on_second_protocol(tmp_path / "voc256-2-15-1.md")
-    assert_in_docs(tmp_path / "voc256-2-15-1.md")
+@pytest.mark.parametrize("split", SECOND)
+def test_pages_of_the_second_protocol_are_made_from_the_records(
+    split: str, from_records, tmp_path: Path
+) -> None:
+    on_second_protocol(split, tmp_path / f"voc256-2-{split}.md")
+    assert_in_docs(tmp_path / f"voc256-2-{split}.md")
+
+
+@pytest.mark.parametrize("split", SECOND_TUNED)
+def test_pages_of_the_second_protocols_weights_are_made_from_the_records(
+    split: str, from_records, tmp_path: Path
+) -> None:
+    page = tmp_path / f"voc256-2-{'15-1' if split == '15-1' else 'first-steps'}-tuning.md"
+    second_tuning(split, page)
+    assert_in_docs(page)
+
+
+def test_recipe_of_the_second_protocol_has_what_was_chosen() -> None:
+    chosen = read_yaml(ROOT / "results/voc256-2/tuning/voc-15-1-overlapped/choice-hiou.yaml")
+    shipped = read_yaml(find_recipe("voc256-2.yaml"))["methods"]
+    assert chosen and all(entry.items() <= shipped[name].items() for name, entry in chosen.items())
 
 
 def test_page_of_imagined_features_is_made_from_the_records(from_records, tmp_path: Path) -> None:
@@ -133,13 +154,12 @@ def test_page_of_mosaics_is_made_from_the_records(from_records, tmp_path: Path) 
 
 def test_results_in_the_readme_are_those_of_the_records(from_records) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = re.search(r"<!-- results:voc256 -->\n(.*?)<!-- /results:voc256 -->", text, re.S)
-    methods = ("finetune", "mib", "caf", "joint")
-    tables = [on_voc(split, ",".join(methods)) for split in VOC256]
-    heads = [f"{split} {mean}" for split in VOC256 for mean in ("old", "new", "all")]
-    lines = [f"| method | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
+    block = re.search(r"<!-- results:voc256-2 -->\n(.*?)<!-- /results:voc256-2 -->", text, re.S)
+    methods = ("finetune", "mib", "caf-no-memory", "caf-imagined", "caf", "joint")
+    table = on_second_protocol("15-1")
+    lines = ["| method | old | new | all | hIoU |", f"| --- |{' ---: |' * 4}"]
     for name in methods:
-        cells = [f"{score.mean:.1f} ± {score.std:.1f}" for table in tables for score in table.ours(name)[:3]]
+        cells = [f"{score.mean:.1f}" for score in (*table.ours(name)[:3], table.others(name)[2])]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     assert block is not None and block[1].strip() == "\n".join(lines)
 
