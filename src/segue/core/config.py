@@ -389,20 +389,6 @@ def decisive(config: RunConfig) -> dict[str, Any]:
     return content
 
 
-def with_defaults(recipe: dict[str, Any]) -> dict[str, Any]:
-    """A stored recipe with the defaults of settings that are newer than it."""
-    kinds = {each.name: get_type_hints(RunConfig)[each.name] for each in dataclasses.fields(RunConfig)}
-    for name, kind in kinds.items():
-        if dataclasses.is_dataclass(kind) and isinstance(recipe.get(name), dict):
-            known = [each for each in dataclasses.fields(kind) if each.default is not dataclasses.MISSING]
-            recipe[name] = {each.name: _plain(each.default) for each in known} | recipe[name]
-    return recipe
-
-
-def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value))
-
-
 def recipe_hash(config: RunConfig) -> str:
     content = decisive(config)
     del content["train"]["track"]  # who looks on is no part of a recipe: older records have the same hash

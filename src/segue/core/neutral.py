@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_type_hints
+
+from segue.core.config import RunConfig
 
 NO_NUMBERS = frozenset(
     {
@@ -25,3 +29,17 @@ def drop(recipe: dict[str, Any], keys: Iterable[str]) -> None:
     for key in keys:
         section, name = key.split(".")
         (recipe.get(section) or {}).pop(name, None)
+
+
+def with_defaults(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A stored recipe with the defaults of settings that are newer than it."""
+    kinds = {each.name: get_type_hints(RunConfig)[each.name] for each in dataclasses.fields(RunConfig)}
+    for name, kind in kinds.items():
+        if dataclasses.is_dataclass(kind) and isinstance(recipe.get(name), dict):
+            known = [each for each in dataclasses.fields(kind) if each.default is not dataclasses.MISSING]
+            recipe[name] = {each.name: _plain(each.default) for each in known} | recipe[name]
+    return recipe
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))

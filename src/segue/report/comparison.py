@@ -17,10 +17,9 @@ from statistics import median
 
 import numpy as np
 
-from segue.core.config import with_defaults
 from segue.core.errors import UserError
 from segue.core.metrics import RunScores, StepScores, iou, run_scores, step_scores
-from segue.core.neutral import IN_A_ROW, drop
+from segue.core.neutral import IN_A_ROW, drop, with_defaults
 from segue.core.records import RunRecord, StepRecord
 from segue.report.comparable import Groups, difference, extends_a_model, notes, split_text
 
