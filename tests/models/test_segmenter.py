@@ -236,7 +236,7 @@ def test_blocks_are_counted_over_all_sequences_of_a_stage() -> None:
     ("backbone", "stride", "stages", "blocks", "message"),
     [
         ("resnet18", 16, 4, 2, "stage 5 of the backbone has 2 blocks.*at most 1"),
-        ("resnet18", 16, 5, 1, "All stages are frozen"),
+        ("resnet18", 16, 5, 1, "but all are: set it to 0"),
         ("resnet18", 16, 0, 1, "stage 1 of the backbone has 0 blocks"),
         ("mobilenetv2_100", 16, 3, 7, "stage 4 of the backbone has 7 blocks.*at most 6"),
         ("tiny", 8, 1, 1, "tiny have no blocks"),

@@ -42,8 +42,10 @@ def command(
     """
     from segue.core.progress import Display
     from segue.engine.recipe import stored_recipe
+    from segue.engine.record import test_policy
     from segue.engine.restore import evaluate_run
     from segue.plan.preflight import check_test
+    from segue.report.comparable import tested_text
 
     chosen = list(dict.fromkeys(word.strip() for word in strategies.split(","))) if strategies else None
     check_test(stored_recipe(folder, words or []), device)
@@ -54,11 +56,11 @@ def command(
         print_json({"run": folder, "strategies": _scores(confusions, names, num_first)})
         return
     heads = list(confusions) if chosen else ["IoU"]
-    tested = stored_recipe(folder, words or []).eval
-    closed = ", background closed" if tested.closed else ""
-    if tested.between > 1 and step is not None:
-        closed += f"; all but the last are tested on one of every {tested.between} images"
-    Console().print(_table(f"IoU after a step of {folder}{closed}", heads, confusions, names, num_first))
+    policy = test_policy(stored_recipe(folder, words or []))
+    tested = f", on {text}" if (text := tested_text(policy)) else ""
+    closed = ", background closed" if "background" in policy else ""
+    title = f"IoU after a step of {folder}{tested}{closed}"
+    Console().print(_table(title, heads, confusions, names, num_first))
     tell_next(f"report {quote(folder)}", "curves and pictures", silent=quiet)
 
 

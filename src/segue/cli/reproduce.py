@@ -96,8 +96,9 @@ def command(
     if accept:
         path = store_expected(scale, {table.name: rows for table in tables if (rows := table.reached())})
         tell(f"Stored as what is expected from now on: {path}")
-    said = ["--scale", scale, *(["--seeds", str(seeds)] if seeds else []), "--out", str(out), *words]
-    tell_next(shlex.join(["reproduce", *said]), "what is missing, and what it costs", silent=quiet or as_json)
+    said = ["--scale", scale, *(["--seeds", str(seeds)] if seeds else []), *(["--fresh"] if fresh else [])]
+    missing = shlex.join(["reproduce", *said, "--out", str(out), *words])
+    tell_next(missing, "what is missing, and what it costs", silent=quiet or as_json)
 
 
 def _list(rows: list[dict[str, Any]], scale: str, words: list[str], as_json: bool) -> None:

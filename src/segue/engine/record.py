@@ -116,7 +116,12 @@ def _write_record(
         classes=scenario.channel_names(step),
         groups=tuple(tuple(names[class_id] for class_id in group) for group in scenario.groups),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
-        policy={"mode": scenario.mode, "void": scenario.void, "future": scenario.future, **_tested(config)},
+        policy={
+            "mode": scenario.mode,
+            "void": scenario.void,
+            "future": scenario.future,
+            **test_policy(config),
+        },
         seed=config.train.seed,
         versions=versions(site.device, site.group.size, config.model),
         recipe_hash=recipe_hash(config),
@@ -149,7 +154,7 @@ def _shown(data: Data, step: Step) -> dict[str, int]:
     return {names[class_id]: int(present[:, class_id].sum()) for class_id in step.new}
 
 
-def _tested(config: RunConfig) -> dict[str, str]:
+def test_policy(config: RunConfig) -> dict[str, str]:
     """What was tested in another way than usual: such scores cannot stand beside others."""
     tested = []
     if config.scenario.hold_out:

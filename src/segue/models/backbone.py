@@ -7,6 +7,7 @@ and the first blocks of the next one) and `blocks()` (modules one after the othe
 
 from __future__ import annotations
 
+from collections.abc import Container
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -72,46 +73,39 @@ class TimmBackbone(nn.Module):
         Not the leaves alone: a block or a norm with an activation inside has parameters of its own.
         """
         _check_count(count, len(self.channels))
-        if count == 0 and not blocks:
+        if blocks:
+            return self._up_to(set(self._block(count, blocks).modules()))
+        if count == 0:
             return []
-        modules = [(f"{name}.", module) for name, module in self.body.named_modules() if name]
-        last = self._block(count, blocks) if blocks else self._stage(count - 1)
-        inside = [i for i, (name, _) in enumerate(modules) if _dotted(name).startswith(last)]
+        # feature extractors may flatten "stages.0" to "stages_0"
+        stage = self.body.feature_info.module_name()[count - 1].replace("_", ".")
+        named = ((name.replace("_", "."), module) for name, module in self.body.named_modules())
+        inside = {module for name, module in named if f"{name}.".startswith(f"{stage}.")}
         if not inside:
             raise UserError("The stages of this backbone cannot be told apart: set model.frozen_stages=0.")
-        later = [name for name, _ in modules[inside[-1] + 1 :]]
-        # what also holds a part of a later stage stays out
+        return self._up_to(inside)
+
+    def _up_to(self, part: Container[nn.Module]) -> list[nn.Module]:
+        """Modules from the input to the last one in a part; what also holds later ones stays out."""
+        modules = [(f"{name}.", module) for name, module in self.body.named_modules() if name]
+        end = 1 + max(number for number, (_, module) in enumerate(modules) if module in part)
+        later = [name for name, _ in modules[end:]]
         return [
-            module
-            for name, module in modules[: inside[-1] + 1]
-            if not any(other.startswith(name) for other in later)
+            module for name, module in modules[:end] if not any(other.startswith(name) for other in later)
         ]
 
-    def _stage(self, index: int) -> str:
-        return _dotted(f"{self.body.feature_info.module_name()[index]}.")
-
-    def _block(self, stage: int, count: int) -> str:
-        """Name of the last of the first `count` blocks after so many stages."""
-        if stage == len(self.channels):
+    def _block(self, stages: int, number: int) -> nn.Module:
+        """The so many-th block after so many stages; one block has to stay to be trained."""
+        if stages == len(self.channels):
+            raise UserError("model.frozen_blocks means a stage that is not frozen, but all are: set it to 0.")
+        before, after = (set(self.first_stages(count)) for count in (stages, stages + 1))
+        inside = [block for block in self.blocks() if block in after and block not in before]
+        if number >= len(inside):
             raise UserError(
-                "All stages are frozen: there is none whose blocks model.frozen_blocks could mean."
-            )
-        names = [_dotted(f"{name}.") for name, _ in self.body.named_modules()]
-        blocks = {
-            _dotted(f"{name}.") for name, module in self.body.named_modules() if module in self.blocks()
-        }
-        first = max(
-            (i for i, name in enumerate(names) if stage and name.startswith(self._stage(stage - 1))),
-            default=0,
-        )
-        last = max(i for i, name in enumerate(names) if name.startswith(self._stage(stage)))
-        inside = [name for name in names[first + 1 : last + 1] if name in blocks]
-        if count >= len(inside):
-            raise UserError(
-                f"model.frozen_blocks is {count}, but stage {stage + 1} of the backbone has {len(inside)}"
+                f"model.frozen_blocks is {number}, but stage {stages + 1} of the backbone has {len(inside)}"
                 f" blocks, of which one stays to be trained: set at most {max(len(inside) - 1, 0)}."
             )
-        return inside[count - 1]
+        return inside[number - 1]
 
     def blocks(self) -> list[nn.Module]:
         """The outermost members of sequences that hold several convolutions, such as residual blocks."""
@@ -125,11 +119,6 @@ def _blocks(module: nn.Module) -> list[nn.Module]:
         whole = isinstance(module, nn.Sequential) and not isinstance(child, nn.Sequential) and convs > 1
         found += [child] if whole else _blocks(child)
     return found
-
-
-def _dotted(name: str) -> str:
-    """timm's feature extractors may flatten "stages.0" to "stages_0"."""
-    return name.replace("_", ".")
 
 
 def _check_count(count: int, stages: int) -> None:

@@ -61,12 +61,12 @@ def refuse_damaged(archive: Path | IO[bytes], name: str | Path) -> None:
     try:
         with zipfile.ZipFile(archive) as entries:
             squeezed = (each for each in entries.infolist() if each.compress_type != zipfile.ZIP_STORED)
-            endless = sum(each.file_size for each in squeezed) > UNPACKED_BYTES
-            known = [] if endless else entries.infolist()
-            found = {entry.filename: _is_whole(entries, entry) for entry in known}
+            found = None
+            if sum(each.file_size for each in squeezed) <= UNPACKED_BYTES:
+                found = {entry.filename: _is_whole(entries, entry) for entry in entries.infolist()}
     except BAD_ARCHIVE:  # torch, which reads it in its own way, may say more
         return
-    if endless:
+    if found is None:
         raise UserError(f"{name} would unpack to far more than torch ever packs: it is not opened.")
     damaged = [entry for entry, whole in found.items() if not whole]
     if 0 < len(damaged) < len(found):

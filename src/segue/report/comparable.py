@@ -7,7 +7,7 @@ learned before; it may stand beside the run that made the model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from segue.core.records import RunRecord, StepRecord
@@ -27,6 +27,11 @@ def split_text(groups: Groups) -> str:
 def extends_a_model(record: StepRecord) -> bool:
     """Whether a run with this first record begins with a model instead of at step 0."""
     return record.step > 0
+
+
+def tested_text(policy: Mapping[str, str]) -> str:
+    """What was tested in another way than usual, if anything was."""
+    return ", ".join(policy[key] for key in ("tested", "between") if key in policy)
 
 
 def difference(a: StepRecord, b: StepRecord) -> str | None:

@@ -21,7 +21,7 @@ from segue.core.errors import UserError
 from segue.core.metrics import RunScores, StepScores, iou, run_scores, step_scores
 from segue.core.neutral import IN_A_ROW, drop, with_defaults
 from segue.core.records import RunRecord, StepRecord
-from segue.report.comparable import Groups, difference, extends_a_model, notes, split_text
+from segue.report.comparable import Groups, difference, extends_a_model, notes, split_text, tested_text
 
 
 @dataclass(frozen=True)
@@ -181,9 +181,8 @@ class Comparison:
     def title(self) -> str:
         steps = f"{self.num_steps} step{'s' if self.num_steps > 1 else ''}"
         mode = self.policy.get("mode", "mode not recorded")
-        tested = f", on {self.policy['tested']}" if "tested" in self.policy else ""
+        tested = f", on {text}" if (text := tested_text(self.policy)) else ""
         dataset = Path(self.dataset).stem if self.dataset.endswith(".py") else self.dataset
-        tested += f", {self.policy['between']}" if "between" in self.policy else ""
         closed = ", background closed" if self.policy.get("background") == "closed" else ""
         return f"{dataset}, split {split_text(self.groups)}, {steps}, {mode}{tested}{closed}"
 

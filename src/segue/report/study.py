@@ -14,6 +14,7 @@ from segue.core.errors import UserError
 from segue.core.image_counts import read_counts
 from segue.core.packed import STUDY_FILE, packed_places, study_line
 from segue.core.records import RunRecord, read_run
+from segue.report.comparable import tested_text
 from segue.report.comparison import Comparison, Entry, compare
 from segue.report.tables import MEANS
 
@@ -88,9 +89,7 @@ def _line(entry: Entry, comparison: Comparison) -> dict[str, str | int]:
         "dataset": Path(comparison.dataset).stem,
         "split": str(recipe.get("scenario", {}).get("split", "")),
         "mode": comparison.policy.get("mode", ""),
-        "tested": ", ".join(
-            comparison.policy[key] for key in ("tested", "between") if key in comparison.policy
-        ),
+        "tested": tested_text(comparison.policy),
         "method": entry.label,
         "seeds": len(entry.finished),
     }

@@ -84,8 +84,7 @@ def tune_methods(
     display = Display(console, quiet)
     for note in notes:
         display.say(note)
-    places = {each: folder / name for each, name in CHOICE.items()}
-    stored = {each: read_yaml(place) if place.is_file() else {} for each, place in places.items()}
+    stored = {each: read_yaml(folder / name) for each, name in CHOICE.items() if (folder / name).is_file()}
     runs = {place: config for name in asked for place, config in _runs(folder, name, recipes[name]).items()}
     failed = run_missing(runs, out, device, display, workers)
     table = TuningTable(setting, first.scenario.hold_out, _trials(folder, asked), by, elsewhere)
@@ -93,10 +92,7 @@ def tune_methods(
         console.print(tuning_table(table))
         if elsewhere:
             console.print(sheet_table(price_sheet(table), FIRST))
-    others = {name: each for name, each in listed.items() if name not in asked}
-    for each, place in places.items():
-        choice = _earlier_choice(stored[each], folder, others, resolved) | table.choice(each)
-        _write_choice(place, {name: choice[name] for name in listed if name in choice}, display)
+    _write_choices(table, listed, stored, folder, resolved, display)
     if failed is not None:
         raise UserError(
             f"{failed}\nA method has a choice when all its values are done: one that cannot be trained has no"
@@ -108,6 +104,21 @@ def tune_methods(
         command = command_line("tune", [], options, words, recipe)
         write_page(page, tuning_page(table, command), display)
     return table
+
+
+def _write_choices(
+    table: TuningTable,
+    listed: Candidates,
+    stored: Mapping[str, Mapping[str, Any]],
+    folder: Path,
+    resolved: Callable[..., Any],
+    display: Display,
+) -> None:
+    """A file for each score that may choose; methods that were not asked for now keep what is stored."""
+    others = {name: each for name, each in listed.items() if name not in table.trials}
+    for score, file in CHOICE.items():
+        choice = _earlier_choice(stored.get(score, {}), folder, others, resolved) | table.choice(score)
+        _write_choice(folder / file, {name: choice[name] for name in listed if name in choice}, display)
 
 
 def _read_choice(path: Path) -> Choice:
