@@ -350,6 +350,8 @@ def test_workers_end_when_a_picture_is_bad() -> None:
     assert held.value is not None and not multiprocessing.active_children()
 
 
+# torch says so from a signal, maybe between the opening and the closing of a socket
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @with_workers
 def test_worker_that_is_killed_is_a_sentence() -> None:
     """As the system does when memory runs out."""

@@ -134,6 +134,8 @@ def test_ctrl_c_in_a_terminal(tmp_path, finished):
     assert_equal_runs(folder, finished("caf"))
 
 
+# torch says so from a signal, maybe between the opening and the closing of a socket
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_run_whose_reader_of_images_was_killed_goes_on(tmp_path, command, monkeypatch):
     """The system kills what takes most memory: often a process that reads images, not the one that trains."""
     folder, main, read = tmp_path / "run", os.getpid(), loader._ErrorsAsValues.__getitem__
