@@ -34,7 +34,10 @@ def command(
         ),
     ] = None,
     scale: Annotated[
-        str, typer.Option("--scale", metavar="SCALE", help="paper (GPUs), voc256 (CPU) or quick (minutes).")
+        str,
+        typer.Option(
+            "--scale", metavar="SCALE", help="paper (GPUs), voc256, voc256-2 (CPU) or quick (minutes)."
+        ),
     ] = "quick",
     from_records: Annotated[
         bool, flag("--from-records", help="Train nothing: use the runs there are.")
