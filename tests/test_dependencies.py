@@ -14,7 +14,7 @@ REQUIREMENT = re.compile(r"([\w-]+)(?:\[[\w,]+\])?>=([\d.]+),<(\d+)(?:;.*)?")
 OWN = "segue"
 NAMES = {"PIL": "pillow", "yaml": "pyyaml", "python_multipart": "python-multipart"}
 """packages whose modules have other names"""
-BROUGHT = {"click": "typer", "huggingface_hub": "timm", "markupsafe": "jinja2"}
+BROUGHT = {"huggingface_hub": "timm", "markupsafe": "jinja2"}
 """packages that a dependency of ours brings, and which one"""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""mistake in the words of a command: a class of click, or of the copy of it that newer typers bring"""
+"""mistake in the words of a command: a class of the copy of click that typer brings"""
 
 
 def sentence(error: Any, words: Sequence[str]) -> str:
