@@ -44,9 +44,11 @@ def test_missing_weights_are_said_at_once(unplugged, monkeypatch, tmp_path) -> N
         build_backbone(ModelConfig(backbone="test_resnet", pretrained=True))
 
 
+@pytest.mark.filterwarnings("ignore:Error loading resnet18.*trying loading from original url")  # smp 0.5
 def test_missing_weights_of_an_smp_encoder_are_said_at_once(unplugged, monkeypatch, tmp_path) -> None:
     pytest.importorskip("segmentation_models_pytorch")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail(f"it waits {seconds} s"))
     with pytest.raises(UserError, match=r"could not fetch the weights of resnet18.*model.weights=FILE"):
         smp_module({"kind": "smp", "name": "Unet", "config": {"encoder_name": "resnet18"}}, fetch=True)
