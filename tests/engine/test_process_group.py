@@ -24,7 +24,7 @@ from segue.engine.data import build_data
 from segue.engine.folder import after_restart, check_folder, note_launch
 from segue.engine.images import step_problems
 from segue.engine.own_files import LAUNCH_FILE
-from segue.engine.processes import Group, LostProcess, _agree, joined, sync_norm
+from segue.engine.processes import Group, LostProcess, _agree, joined, lost_is_told, sync_norm
 from segue.models.segmenter import Segmenter
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -161,6 +161,25 @@ def test_who_does_not_come_is_named(monkeypatch):
     monkeypatch.setattr(processes, "MEETING", timedelta(seconds=0.2))
     with pytest.raises(LostProcess, match=r"Processes \[1, 2\] of the run did not come"):
         _agree(torch.distributed.HashStore(), Launch(0, 3))
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("[gloo/transport/tcp/unbound_buffer.cc:80] Timed out waiting 6000ms for recv", "does not answer"),
+        ("Application timeout caused pair closure", "does not answer"),
+        ("[gloo/transport/tcp/pair.cc:547] Connection closed by peer", "is gone"),
+    ],
+)
+def test_what_gloo_says_is_a_lost_process(said, told):
+    reason = said.rpartition("] ")[2]
+    with pytest.raises(LostProcess, match=rf"Another process {told}.*\({reason}\)"), lost_is_told():
+        raise RuntimeError(said)
+
+
+def test_other_errors_stay_as_they_are():
+    with pytest.raises(RuntimeError, match="mat1 and mat2"), lost_is_told():
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
 
 def test_finished_steps_are_not_asked_again():

@@ -35,6 +35,8 @@ BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 MEETING = timedelta(minutes=10)
 """longest wait of the processes for each other at the start"""
 MEETING_PAUSE = 0.05
+PAIR_CLOSED = "timeout caused pair closure"
+"""words of Gloo, without its own name, if another operation on the same connection has waited too long"""
 SYNCED = {nn.BatchNorm2d: nn.SyncBatchNorm, BatchNormAct2d: SyncBatchNormAct}
 
 
@@ -216,10 +218,12 @@ def lost_is_told() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
+        text = str(error).lower()
+        late = "timed out" in text or PAIR_CLOSED in text
+        if isinstance(error, dist.DistError) or "gloo" in text or PAIR_CLOSED in text:
             # without the place in PyTorch's source, and without advice on other mistakes
             reason = str(error).splitlines()[0].rpartition("] ")[2].partition(". ")[0]
-            how = "does not answer (train.patience)" if "timed out" in str(error).lower() else "is gone"
+            how = "does not answer (train.patience)" if late else "is gone"
             raise LostProcess(f"Another process {how}, this one ends too ({reason})") from error
         raise
 
