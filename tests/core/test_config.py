@@ -6,9 +6,19 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
-from segue.core.config import OptimConfig, RunConfig, TrainConfig, as_dict, recipe_hash, to_yaml, validate
+from segue.core.config import (
+    OptimConfig,
+    RunConfig,
+    TrainConfig,
+    as_dict,
+    read_back,
+    recipe_hash,
+    to_yaml,
+    validate,
+)
 from segue.core.errors import UserError
 from segue.core.overrides import differences, merge, parse_overrides
+from segue.core.yaml_text import parse_yaml
 
 SMALL = {"scenario": {"dataset": "voc", "split": "15-5"}, "method": {"name": "caf"}}
 FULL = {
@@ -366,6 +376,14 @@ def test_differences():
 def test_stored_recipe_does_not_differ_from_itself():
     config = validate(RunConfig, FULL, "")
     assert differences(yaml.safe_load(to_yaml(config)), as_dict(config)) == []  # tuple or list is the same
+
+
+def test_a_recipe_reads_as_yaml_reads_what_was_stored():
+    names = ["no", "1e3", "2020-01-01", " a: b ", "#", "\x85\u2028\ufeff", "\ud800", "\U0001f436", "a\tb\n"]
+    rates = {"lr_first": 1e-20, "lr_next": 1e17}
+    config = recipe(scenario={"split": [[name] for name in names]}, optim=rates)
+    assert read_back(config) == yaml.safe_load(to_yaml(config)) == parse_yaml(to_yaml(config))
+    assert [name for (name,) in read_back(config)["scenario"]["split"]] == names
 
 
 def test_scale_runs_from_small_to_large() -> None:

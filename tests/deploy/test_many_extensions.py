@@ -1,7 +1,8 @@
-"""Twenty classes one after the other: each step takes as long as the first, and adds what a class needs."""
+"""Classes one after the other: a step takes hardly longer than the first, and adds what a class needs."""
 
 from __future__ import annotations
 
+import collections
 import itertools
 import statistics
 import time
@@ -11,6 +12,9 @@ import pytest
 from pets import QUIET, only, train
 
 import segue
+from segue.core import yaml_text
+from segue.methods.base import Method
+from segue.models import classifier
 
 STEPS = 20
 MOST = 1.5
@@ -47,3 +51,28 @@ def test_time_and_size_stay_flat(everything: Path, tmp_path: Path, method: str):
     assert late < MOST * early
     assert max(added) - min(added) < 1000, "a class adds what it keeps, and what came before adds nothing"
     assert segue.load(tmp_path / f"{STEPS}").classes[-1] == f"number {STEPS}"
+
+
+def test_an_earlier_step_costs_three_parts_of_the_classifier(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """They are built for the model, for the run and for the grown model; all else is there once, or twice."""
+    data, done = only(tmp_path / "new", "b", "bird"), collections.Counter()
+
+    def count(owner: object, name: str):
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, **words: done.update([name]) or real(*args, **words))
+
+    count(classifier.GrowingClassifier, "grow")
+    count(classifier, "copy_background")
+    count(Method, "deployed")
+    count(yaml_text, "read_ordinary")
+    for learned in (1, 2, 3):
+        (data / "classes.txt").write_text(f"background\nnumber {learned}")
+        grown = tmp_path / f"{learned}"
+        words = {"display": QUIET, "device": "cpu", "sure": True}
+        segue.extend(model, data, grown, overrides=["train.epochs_next=1"], **words)
+        once = {"copy_background": 1, "deployed": 2, "read_ordinary": 2}
+        assert done == {"grow": 3 * learned + 2, **once}, "deployed: teacher, grown model; read: the recipe"
+        done.clear()
+        model = grown

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from rich.console import Console
 from tiny_runs import assert_equal_runs, assert_equal_trees, log_lines, quiet_run, recipe, run_until, weights
@@ -203,6 +204,22 @@ def test_stages_with_other_weights_have_other_outputs(
     for seed in (0, 1):
         quiet_run(recipe("mib", *DISK, f"train.seed={seed}"), tmp_path / str(seed))
     assert all(cache.computed for cache in caches), "a seed draws the first weights, too"
+
+
+def test_a_resumed_run_knows_its_outputs_by_the_weights_that_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caches: list[FrozenCache]
+) -> None:
+    """Not by those that it was built with, which are random: other runs have the same."""
+    monkeypatch.setenv("SEGUE_CACHE", str(tmp_path / "cache"))
+    torch.save(timm.create_model("test_resnet").state_dict(), tmp_path / "weights.pth")
+    words = ("model.backbone=test_resnet", "model.output_stride=16", "train.epochs=1")
+    config = recipe("mib", *DISK, *words, f"model.weights={tmp_path / 'weights.pth'}")
+    quiet_run(config, tmp_path / "run")
+    for file in ("checkpoints/step1.safetensors", "steps/1.json"):
+        (tmp_path / "run" / file).unlink()
+    caches.clear()
+    quiet_run(config, tmp_path / "run", resume=True)
+    assert caches and not any(cache.computed for cache in caches)
 
 
 def test_outputs_with_a_flipped_bit_are_computed_anew(

@@ -319,16 +319,15 @@ def as_dict(config: RunConfig) -> dict[str, Any]:
 def to_yaml(config: RunConfig) -> str:
     """A resolved recipe as YAML, in the order of the sections."""
     sections = []
-    for name, section in as_dict(config).items():
-        plain = json.loads(json.dumps(section))  # tuples become lists
-        text = yaml.safe_dump({name: plain}, sort_keys=False, default_flow_style=False, allow_unicode=True)
+    for name, section in read_back(config).items():
+        text = yaml.safe_dump({name: section}, sort_keys=False, default_flow_style=False, allow_unicode=True)
         sections.append(text)
     return "".join(sections)
 
 
 def read_back(config: RunConfig) -> dict[str, Any]:
-    """A recipe as it reads when it has been stored."""
-    return yaml.safe_load(to_yaml(config))
+    """A recipe as it reads when it has been stored: its tuples have become lists."""
+    return json.loads(json.dumps(as_dict(config)))
 
 
 def added(default: Any) -> Any:

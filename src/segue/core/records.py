@@ -10,7 +10,6 @@ may be packed into one file instead (packed.py).
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import tempfile
@@ -143,7 +142,7 @@ class StepRecord:
 
     def write(self, folder: str | Path) -> None:
         folder = Path(folder)
-        write_json(folder / "steps" / f"{self.step}.json", dataclasses.asdict(self), folder)
+        write_json(folder / "steps" / f"{self.step}.json", vars(self), folder)
 
 
 def read_record(path: str | Path) -> StepRecord:
@@ -171,7 +170,7 @@ class TrajectoryRecord:
     def write(self, folder: str | Path) -> None:
         folder = Path(folder)
         path = folder / "trajectory" / f"{self.step}-{self.epoch:04d}.json"
-        write_json(path, dataclasses.asdict(self), folder)
+        write_json(path, vars(self), folder)
 
 
 def read_trajectory(folder: str | Path) -> tuple[TrajectoryRecord, ...]:

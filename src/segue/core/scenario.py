@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -113,7 +114,7 @@ class Scenario:
             assert all(len(steps) == 1 for steps in pieces), "a finer group lies within one step"
             assert sorted(sum(self.division, ())) == sorted(seen), "finer groups have the same classes"
 
-    @property
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
         groups = (sum(self.groups, ()),) if self.offline else self.groups
         return tuple(Step(k, group, sum(groups[:k], ())) for k, group in enumerate(groups))

@@ -40,7 +40,7 @@ from segue.deploy.student import check_method, student_model, student_words
 from segue.deploy.teachers import as_teacher, refuse_growing
 from segue.deploy.teachers.outer_model import OuterModel
 from segue.engine.checkpoint import tensor_digest
-from segue.engine.learned import Learned, check_fit
+from segue.engine.learned import Learned
 from segue.engine.preset import KEY
 from segue.engine.recipe import complete
 from segue.engine.run import run
@@ -106,7 +106,6 @@ def extend(
         module = _own_module(loaded)
         outer = None if teacher is None else teacher.outer
         learned = Learned(handed_over(loaded.network, own)[1], kept, source, module, outer)
-        check_fit(config, learned)
         if before is not None:
             before(config)
         run(config, folder, resume, overwrite, device, display, learned=learned)

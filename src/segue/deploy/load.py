@@ -11,7 +11,7 @@ from segue.core.config import as_dict, read_back
 from segue.core.errors import UserError
 from segue.core.ordinary import user_path
 from segue.core.palette import BACKGROUND
-from segue.core.records import read_run
+from segue.core.records import RunRecord
 from segue.deploy.adopt import adopt_from
 from segue.deploy.families import is_source
 from segue.deploy.folder_layout import check_not_half, is_model_folder
@@ -81,7 +81,7 @@ def load_run(
     where, restored = pick_device(device), restore_step(folder, step, module)
     config, classes, network = restored.config, restored.classes, restored.method.deployed()
     kept = kept_state(restored.method, network)
-    images = _step_images(Path(folder), len(restored.steps))
+    images = _step_images(restored.record, len(restored.steps))
     history = History(restored.steps, without_places(read_back(config)), kept, images)
     preparation = Preparation(config.test_size, as_dict(config)["data"].get("bits", 16))
     shipped = shipped_colours(Path(folder)) or []
@@ -89,9 +89,9 @@ def load_run(
     return Model(network.to(where), classes, preparation, history, colours, config.eval.closed)
 
 
-def _step_images(folder: Path, steps: int) -> tuple[StepImages | None, ...]:
+def _step_images(run: RunRecord, steps: int) -> tuple[StepImages | None, ...]:
     """Images of each step as far as the run's records tell; of steps that it did not train none does."""
-    records = {record.step: record for record in read_run(folder).steps}
+    records = {record.step: record for record in run.steps}
     found = (records.get(step) for step in range(steps))
     return tuple(
         None if each is None else StepImages(each.images["train"], each.images["test"], each.shown)

@@ -149,9 +149,9 @@ class Data(EvalData):
         """The step's images with its labels, then exemplars with the labels of their own steps, then kept
         images with their own labels."""
         train, images, dataset = self.config.train, self.train_images[step_index], self.train_set
-        tables = np.stack([self.scenario.label_table(step) for step in self.scenario[: step_index + 1]])
-        table = tables[step_index]
+        table = self.scenario.label_table(self.scenario[step_index])
         if exemplars or kept is not None:
+            tables = np.stack([self.scenario.label_table(step) for step in self.scenario[: step_index + 1]])
             steps = [step_index] * len(images) + [exemplar.step for exemplar in exemplars]
             images, table = np.append(images, [exemplar.image for exemplar in exemplars]), tables[steps]
             images = images.astype(np.int64)

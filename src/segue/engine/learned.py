@@ -13,10 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from segue.core.config import RunConfig
 from segue.core.errors import UserError
-from segue.core.scenario import Step
-from segue.engine.build import build_method
 from segue.engine.checkpoint import load_strictly
 from segue.methods.base import Method
 from segue.models.network import Network
@@ -81,16 +78,6 @@ def set_teacher(method: Method, learned: Learned | None) -> None:
     if learned is not None and learned.teacher is not None:
         method.teacher = OuterTeacher(learned.teacher, method.deployed())  # type: ignore[assignment]
         method.model.closed = learned.teacher.closed
-
-
-def check_fit(config: RunConfig, learned: Learned) -> None:
-    """Refuse a model that the recipe's method cannot go on with, before anything is written."""
-    method = build_method(config, torch.device("cpu"), initial_weights=False, module=learned.module)
-    sizes = [len(group) for group in config.scenario.split[: config.scenario.learned]]
-    ids = [tuple(range(1 + sum(sizes[:k]), 1 + sum(sizes[: k + 1]))) for k in range(len(sizes))]
-    for k, new in enumerate(ids):
-        method.pass_through(Step(k, new, sum(ids[:k], ())))
-    begin_with(method, learned)
 
 
 def _same(a: Tensor | None, b: Tensor) -> bool:

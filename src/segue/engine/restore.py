@@ -16,7 +16,7 @@ from segue.core.errors import UserError
 from segue.core.manifest import from_manifest, read_manifest
 from segue.core.overrides import differences
 from segue.core.progress import Display
-from segue.core.records import read_record
+from segue.core.records import RunRecord, read_record, read_run
 from segue.core.scenario import Step
 from segue.data.batches import lost_worker_is_told
 from segue.engine.build import build_method
@@ -25,7 +25,7 @@ from segue.engine.data import build_eval_data
 from segue.engine.device import full_device_is_told, pick_device
 from segue.engine.evaluate import evaluate_by
 from segue.engine.frozen_cache import with_test_maps
-from segue.engine.recipe import stored_recipe
+from segue.engine.recipe import complete, stored_recipe
 from segue.methods.base import Method
 
 
@@ -39,15 +39,17 @@ def restore_method(
 ) -> Method:
     """Grow through the given steps and load the weights after the last of them.
 
-    Strategies other than the usual one may need the teacher: then it gets its weights too. `module` is
-    the user's own, for a recipe that cannot build the network.
+    Strategies other than the usual one may need the teacher: only then there is one. `module` is the
+    user's own, for a recipe that cannot build the network.
     """
     method = build_method(config, device, initial_weights=False, module=module)
     for step in steps[:-1]:
         method.pass_through(step)
     if len(steps) > 1 and set(strategies) - {next(iter(method.predictors()))}:
         _load(method, folder, steps[-2])
-    method.grow(steps[-1])
+        method.grow(steps[-1])
+    else:
+        method.pass_through(steps[-1])
     _load(method, folder, steps[-1])
     return method.eval()
 
@@ -62,6 +64,8 @@ class Restored:
     """names of the channels, background first"""
     steps: tuple[tuple[str, ...], ...]
     """names of the classes that each step brought"""
+    record: RunRecord
+    """the run, as its folder tells of it"""
 
 
 def restore_step(
@@ -69,14 +73,15 @@ def restore_step(
 ) -> Restored:
     """The method of a run after a finished step; the data are not needed."""
     folder = Path(folder)
-    config, document = stored_recipe(folder), read_manifest(folder / "scenario.json")
+    record, document = read_run(folder), read_manifest(folder / "scenario.json")
+    config = complete(record.recipe)
     names = dict(enumerate((name for group in document["groups"] for name in group), start=1))
     table = ClassTable(document["dataset"], names)  # a recipe may name a file of one's own instead
     scenario, _ = from_manifest(document, table, str(folder / "scenario.json"))
     step_index = _chosen_step(folder, step_index, len(scenario))
     method = restore_method(config, folder, scenario[: step_index + 1], torch.device("cpu"), module=module)
     steps = tuple(tuple(names[class_id] for class_id in step.new) for step in scenario[: step_index + 1])
-    return Restored(method, config, scenario.channel_names(scenario[step_index]), steps)
+    return Restored(method, config, scenario.channel_names(scenario[step_index]), steps, record)
 
 
 def _chosen_step(folder: Path, step: int | None, count: int) -> int:

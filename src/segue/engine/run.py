@@ -106,6 +106,7 @@ def run(
                 point = _from_start(start, config, manifest, site, point)
             if config.scenario.learned and learned is None and point.at_start:
                 raise UserError("The recipe begins with a model: segue extend MODEL DATA.")
+            _pass_steps(method, data, site, point, learned)
             if group.first:
                 clear_folder(folder, everything=overwrite)
                 note_launch(folder)
@@ -178,49 +179,55 @@ def _same_manifest(data: Data, group: Group) -> dict[str, Any]:
     return manifest
 
 
+def _pass_steps(method: Method, data: Data, site: Site, point: ResumePoint, learned: Learned | None) -> None:
+    """Grow through the steps that are finished or learned, and load the weights after the last of them.
+
+    A model that the method cannot go on with is refused here, before anything is written.
+    """
+    first = data.config.scenario.learned
+    for step in data.scenario[: max(point.finished_step + 1, first)]:
+        # it draws only first weights, which are loaded over; there may be many such steps
+        seed_iteration(site.device, derive_seed(data.config.train.seed, step.index))
+        method.pass_through(step)
+        if step.index == first:
+            set_teacher(method, learned)
+    if point.finished is not None:
+        load_strictly(method, point.finished["method"], site.store.path(point.finished_step))
+    elif first:
+        assert learned is not None
+        if untold := begin_with(method, learned):
+            site.display.remark(
+                f"{learned.source} does not hold all that {type(method).__name__} keeps between steps:"
+                f" it begins anew with {len(untold)} tensors, such as {untold[0]}."
+            )
+
+
 def _run_steps(
     method: Method, data: Data, site: Site, point: ResumePoint, learned: Learned | None = None
 ) -> None:
-    """Go on from a checkpoint, or begin."""
-    first = data.config.scenario.learned
+    """The steps that are left; the method has passed through those before."""
+    first, finished = data.config.scenario.learned, point.finished_step
     data = with_test_maps(data, method, site.display)
     log = _open_log(data.config, site, point) if site.group.first else None
     try:
-        for step in data.scenario:
-            passed = step.index <= max(point.finished_step, first - 1)
-            seed = derive_seed(data.config.train.seed, step.index)
-            if passed:  # it draws only first weights, which are loaded over; there may be many such steps
-                seed_iteration(site.device, seed)
-            else:
-                seed_all(seed)
-            fused = step.index > point.finished_step and new_share(data.config.method.fuse, step) < 1
-            before = weights_of(method.model) if fused else None
-            if passed:
-                method.pass_through(step)
-            else:
-                method.grow(step)
+        if finished < first - 1 and site.group.first:  # what was learned, as a step: it can be resumed
+            site.store.save_step(first - 1, method, {"losses": {}, "seconds": 0.0, "peak_memory": 0})
+        if point.finished is not None and finished >= first:
+            record = site.folder / "steps" / f"{finished}.json"
+            if site.group.any(site.group.first and not record.is_file()):
+                record_step(method, data, data.scenario[finished], site, point.finished["outcome"], log)
+        for step in data.scenario[max(finished + 1, first) :]:
+            seed_all(derive_seed(data.config.train.seed, step.index))
+            before = weights_of(method.model) if new_share(data.config.method.fuse, step) < 1 else None
+            method.grow(step)
             if step.index == first:
                 set_teacher(method, learned)
-            if step.index < max(point.finished_step, first - 1):
-                continue
-            if step.index == point.finished_step:
-                assert point.finished is not None
-                load_strictly(method, point.finished["method"], site.store.path(step.index))
-                outcome = point.finished["outcome"]
-            elif step.index < first:
-                assert learned is not None
-                _begin_with(method, learned, step, site)
-                continue
-            elif step.first and point.start is not None:
+            if step.first and point.start is not None:
                 outcome = _take_over(method, data, step, site, point.start)
             else:
-                inside = point.inside if step.index == point.finished_step + 1 else None
+                inside = point.inside if step.index == finished + 1 else None
                 outcome = _train(method, data, step, site, log, inside, before)
-            if step.index < first:
-                continue
-            record = site.folder / "steps" / f"{step.index}.json"
-            if step.index > point.finished_step or site.group.any(site.group.first and not record.is_file()):
-                record_step(method, data, step, site, outcome, log)
+            record_step(method, data, step, site, outcome, log)
     finally:
         if log is not None:
             log.close()
@@ -295,18 +302,6 @@ def _iterate(session: Session, data: Data, step: Step, site: Site, log: RunLog |
         )
     site.group.broadcast_norm(method)
     return losses
-
-
-def _begin_with(method: Method, learned: Learned, step: Step, site: Site) -> None:
-    """The last step that a model had learned before the run, as a step of the run: it can be resumed."""
-    untold = begin_with(method, learned)
-    if untold:
-        site.display.remark(
-            f"{learned.source} does not hold all that {type(method).__name__} keeps between steps:"
-            f" it begins anew with {len(untold)} tensors, such as {untold[0]}."
-        )
-    if site.group.first:
-        site.store.save_step(step.index, method, {"losses": {}, "seconds": 0.0, "peak_memory": 0})
 
 
 def _take_over(method: Method, data: Data, step: Step, site: Site, start: dict[str, Any]) -> dict[str, Any]:

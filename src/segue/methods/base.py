@@ -141,7 +141,7 @@ class Method(Declaration, nn.Module, ABC):
         if self.uses_teacher and not step.first and not self._passing:
             self.teacher = Teacher(self.deployed())
         shared = self.new_start == "share" or (self.new_start == "own" and self.balanced_init)
-        self.model.grow(step, balanced=shared and not step.first)
+        self.model.grow(step, balanced=shared and not step.first and not self._passing)
 
     @classmethod
     def trains(cls, step: Step) -> bool:
