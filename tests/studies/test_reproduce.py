@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable
@@ -362,3 +363,10 @@ def test_table_1_of_the_stored_results(tmp_path: Path) -> None:
     request = make_request(["table1"], "voc256", [], None, tmp_path)
     (table,) = reproduce(request, from_records=True, console=Console(file=io.StringIO()))
     assert table.broken() == [] and all(row.blocks_run >= 2 for row in table.rows)
+
+
+def test_next_command_of_the_list_keeps_what_was_asked(tmp_path: Path) -> None:
+    words = ["--scale", "paper", "--seeds", "2", "--out", str(tmp_path), "voc=some where"]
+    said = CliRunner().invoke(cli.app, ["reproduce", *words])
+    (command,) = [line for line in said.output.splitlines() if line.startswith("Next: ")]
+    assert command.startswith(f"Next: {shlex.join(['segue', 'reproduce', 'table1', *words])} ")

@@ -83,8 +83,10 @@ def command(
     names = [word for word in items or [] if "=" not in word]
     words = [word for word in items or [] if "=" in word]
     request = make_request(names or ["all"], scale, words, seeds, out, fresh)
+    said = ["--scale", scale, *(["--seeds", str(seeds)] if seeds else []), *(["--fresh"] if fresh else [])]
+    said += ["--out", str(out), *words]
     if not names:
-        _list(list_items(request), scale, words, as_json)
+        _list(list_items(request), scale, said, as_json)
         return
     if verify:
         check_verifiable(request)
@@ -99,12 +101,11 @@ def command(
     if accept:
         path = store_expected(scale, {table.name: rows for table in tables if (rows := table.reached())})
         tell(f"Stored as what is expected from now on: {path}")
-    said = ["--scale", scale, *(["--seeds", str(seeds)] if seeds else []), *(["--fresh"] if fresh else [])]
-    missing = shlex.join(["reproduce", *said, "--out", str(out), *words])
+    missing = shlex.join(["reproduce", *said])
     tell_next(missing, "what is missing, and what it costs", silent=quiet or as_json)
 
 
-def _list(rows: list[dict[str, Any]], scale: str, words: list[str], as_json: bool) -> None:
+def _list(rows: list[dict[str, Any]], scale: str, said: list[str], as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
@@ -115,7 +116,7 @@ def _list(rows: list[dict[str, Any]], scale: str, words: list[str], as_json: boo
         done = f"{row['done']} of {row['runs']}"
         table.add_row(row["item"], row["title"], done, row["cost"], row["needs"])
     Console().print(table)
-    tell_next(shlex.join(["reproduce", "table1", "--scale", scale, *words]), "carries out what is missing")
+    tell_next(shlex.join(["reproduce", "table1", *said]), "carries out what is missing")
 
 
 def _verify(tables: list[Any]) -> None:
