@@ -1,7 +1,7 @@
 """YAML as users and strangers write it: it runs no code, has no key twice, and does not grow when it is read.
 
 A few hundred bytes of aliases (`&a [*b, *b]`, one in the other) can stand for billions of values, which no
-message could show. So values are counted as if every alias were written out. Tags (`!!bool maybe`), with which
+message could show. So values are counted as if every alias were written out. Tags (`!!bool maybe`), by which
 PyYAML takes a value for what it is not, have no place in settings; numbers and keys have a bound.
 """
 
