@@ -74,6 +74,7 @@ def test_key_that_stands_twice_is_named(tmp_path: Path) -> None:
         "train.batch_size=" + "1" + "0" * 27,
         "train.scale=[1e300,1e300]",
         "train.workers=1000000",
+        "data.max_objects=2000000000",
         ".".join("a" * 3000) + "=1",
         "method.params." + ".".join("a" * 3000) + "=1",
         "train.epochs=" + "[" * 3000 + "]" * 3000,
