@@ -62,24 +62,6 @@ def test_one_process_joins_nobody():
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
-    [
-        ("Application timeout caused pair closure", r"not answer \(train.patience\).*caused pair closure"),
-        ("[/gloo/buffer.cc:78] Timed out waiting 100ms for recv", r"not answer .*\(Timed out waiting 100ms"),
-        ("[/gloo/pair.cc:544] Connection closed by peer [::1]:4", r"is gone, .*\(Connection closed by peer"),
-    ],
-)
-def test_what_back_ends_say_of_a_lost_process_is_a_sentence(told, message):
-    with pytest.raises(LostProcess, match=message), lost_is_told():
-        raise RuntimeError(told)
-
-
-def test_other_errors_stay_what_they_are():
-    with pytest.raises(RuntimeError, match="shape"), lost_is_told():
-        raise RuntimeError("The shape does not fit")
-
-
-@pytest.mark.parametrize(
     ("device", "gpus", "message"),
     [
         ("mps", 0, "not on 'mps': choose --device cpu"),
