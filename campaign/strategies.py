@@ -28,6 +28,14 @@ TEXT = st.one_of(
         (
             *("", "~", "~nosuchuser/x", "/dev/zero", "../..", "a\0b", "\udce9", "<b>", "null", "1e400", "-0"),
             *("2020-13-45", "!!python/object:os.system", "&a [*a]", "{{}}", "1_0", "=", "#", "a: b: c", "0x"),
+            *(
+                "!!bool maybe",
+                '!!int ""',
+                "!!timestamp x",
+                "!!set [a]",
+                "1" + ":00" * 200 + ".5",
+                "0x" + "f" * 5000,
+            ),
         )
     ),
 )

@@ -30,6 +30,7 @@ DANGERS = {
     r"|.+\.exec_module|torch\.hub\..+|torch\.utils\.cpp_extension\..+",
     "unpickling": r"(pickle|cPickle|_pickle|cloudpickle|dill|joblib|marshal|shelve|copyreg)\..+"
     r"|torch\.(load|jit\.load|export\.load|package\..+)|(np|numpy)\.(load|fromfile|memmap)"
+    r"|torch\.distributed\.(.*object.*|rpc\..+)"
     r"|yaml\.(load|load_all|unsafe_load|full_load|Loader|UnsafeLoader|FullLoader).*"
     r"|.+\.(from_pretrained|from_config|for_model|InferenceSession)|timm\.create_model|onnx\.(load|hub\..+)",
     "deleting": r"shutil\.(rmtree|move)|os\.(remove|removedirs|unlink|rmdir|rename|renames|replace|truncate)"
@@ -255,6 +256,7 @@ def test_processes_start_without_the_current_folder() -> None:
         ("unpickling", "from pickle import loads"),
         ("unpickling", "import transformers\ntransformers.AutoModel.from_pretrained(name)"),
         ("unpickling", "import timm\ntimm.create_model(name)"),
+        ("unpickling", "import torch.distributed as dist\ndist.broadcast_object_list(message)"),
         ("deleting", "import shutil\nshutil.rmtree(folder)"),
         ("deleting", "(folder / name).unlink()"),
         ("deleting", "path.replace(other)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -73,6 +74,7 @@ def test_key_that_stands_twice_is_named(tmp_path: Path) -> None:
         "train.batch_size=" + "1" + "0" * 27,
         "train.scale=[1e300,1e300]",
         "train.workers=1000000",
+        "data.max_objects=2000000000",
         ".".join("a" * 3000) + "=1",
         "method.params." + ".".join("a" * 3000) + "=1",
         "train.epochs=" + "[" * 3000 + "]" * 3000,
@@ -81,6 +83,37 @@ def test_key_that_stands_twice_is_named(tmp_path: Path) -> None:
 )
 def test_numbers_and_depths_beyond_all_sense_are_a_short_sentence(word: str) -> None:
     refused([word])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *('!!int ""', '!!float ""', "!!bool maybe", "!!timestamp soon", "!!set [a]", "!!map [a]", "!cat"),
+        "1" + ":00" * 300 + ".5",
+        "0x" + "f" * 5000,
+        "0x" + "f" * 5000 + " #",
+    ],
+    ids=lambda value: value[:24],
+)
+def test_values_that_pyyaml_cannot_make_are_a_sentence(tmp_path: Path, value: str) -> None:
+    assert "valid YAML" in refused([f"train.epochs={value}"])
+    (tmp_path / "recipe.yaml").write_text(f"train: {{epochs: {value}\n}}")
+    with pytest.raises(UserError, match=r"recipe\.yaml is not valid YAML"):
+        read_yaml(tmp_path / "recipe.yaml")
+
+
+def test_numbers_and_keys_take_no_time_with_the_square_of_their_length(tmp_path: Path) -> None:
+    same_hash = "".join(f"{number * sys.hash_info.modulus}: 1\n" for number in range(1, 10_001))
+    for text in ("epochs: 1" + ":00" * 100_000, same_hash):
+        (tmp_path / "recipe.yaml").write_text(text)
+        began = time.process_time()
+        with pytest.raises(UserError, match="valid YAML"):
+            read_yaml(tmp_path / "recipe.yaml")
+        assert time.process_time() - began < 3
+
+
+def test_text_may_begin_with_an_exclamation_mark_in_quotes() -> None:
+    assert parse_overrides(["data.root='!x'"]) == {"data": {"root": "!x"}}
 
 
 def test_differences_of_long_values_are_short() -> None:

@@ -74,5 +74,6 @@ def test_pipes_and_folders_are_no_weights(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.pth")
     (tmp_path / "folder.pth").mkdir()
     for name in ("pipe.pth", "folder.pth", "nothing.pth"):
-        with pytest.raises(UserError, match=name):
+        with pytest.raises(UserError, match=name) as caught:
             open_weights(tmp_path / name)
+        assert "Errno" not in str(caught.value)

@@ -66,3 +66,9 @@ def test_a_run_folder_is_planned_as_it_is(narrow, tmp_path) -> None:
 def test_what_is_refused(narrow, words, message) -> None:
     code, _, err = narrow(*words)
     assert code == 2 and message in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("crop", [10**6, 2**31, 10**20])
+def test_crop_that_cannot_be_followed_is_a_sentence(segue, crop: int) -> None:
+    code, _, err = segue(*PLAN, f"train.crop={crop}")
+    assert code == 2 and f"train.crop={crop}" in err and "free" in err

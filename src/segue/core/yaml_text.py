@@ -1,7 +1,8 @@
 """YAML as users and strangers write it: it runs no code, has no key twice, and does not grow when it is read.
 
 A few hundred bytes of aliases (`&a [*b, *b]`, one in the other) can stand for billions of values, which no
-message could show. So values are counted as if every alias were written out.
+message could show. So values are counted as if every alias were written out. Tags (`!!bool maybe`), by which
+PyYAML takes a value for what it is not, have no place in settings; numbers and keys have a bound.
 """
 
 from __future__ import annotations
@@ -18,12 +19,24 @@ from segue.core.ordinary import read_ordinary
 MOST_VALUES = 200_000
 """values of a document, aliases written out"""
 MOST_BYTES = 2**24
+LONGEST_NUMBER = 300
+"""letters of a number; 1:00:00:..., to the base 60, takes time with the square of its length"""
+LARGEST_KEY = 2**53
+"""whole numbers from 2**61 on can be chosen so that all have the same hash"""
 BAD_YAML = (yaml.YAMLError, ValueError, RecursionError)
 """errors of text that is no YAML; ValueError: a date such as 2020-13-45, a number with 5,000 digits"""
 
 
+NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
 class StrictLoader(yaml.SafeLoader):
     """YAML without code, in which a key may stand only once (PyYAML lets the last one win)."""
+
+    def fetch_tag(self) -> None:
+        raise yaml.scanner.ScannerError(
+            None, None, "settings have no tags (!); text that begins with ! stands in quotes", self.get_mark()
+        )
 
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()
@@ -38,9 +51,18 @@ class StrictLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key '{key}' stands twice", node.start_mark
                 )
+            if isinstance(key, int) and abs(key) > LARGEST_KEY:
+                raise yaml.constructor.ConstructorError(None, None, "a key is no name", node.start_mark)
             if isinstance(key, Hashable):  # what is not is refused below
                 seen.add(key)
         return super().construct_mapping(node, deep)
+
+    def construct_scalar(self, node: yaml.Node) -> Any:
+        if node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"a number has more than {LONGEST_NUMBER} letters", node.start_mark
+            )
+        return super().construct_scalar(node)
 
 
 def _count(node: yaml.Node, known: dict[int, int]) -> int:

@@ -7,6 +7,7 @@ that no process waits for its device. Without torchrun there is no process group
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 import warnings
@@ -93,15 +94,24 @@ class Group:
         if self.size == 1:
             return tree
         skeleton, tensors = take_apart(tree if self.first else None)
-        layouts = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
-        message = [skeleton, layouts]
-        dist.broadcast_object_list(message, device=torch.device("cpu"))
-        skeleton, layouts = message
+        layouts = {
+            name: (tensor.shape, str(tensor.dtype).removeprefix("torch.")) for name, tensor in tensors.items()
+        }
+        skeleton, layouts = json.loads(self._text_of_first(json.dumps([skeleton, layouts])))
         for name, (shape, dtype) in layouts.items():
-            tensor = tensors.setdefault(name, torch.empty(shape, dtype=dtype))
+            tensor = tensors.setdefault(name, torch.empty(shape, dtype=getattr(torch, dtype)))
             if tensor.numel():
                 dist.broadcast(tensor.view(-1).view(torch.uint8), 0)  # Gloo does not know every type
         return put_together(skeleton, tensors)
+
+    def _text_of_first(self, text: str) -> str:
+        """As bytes: torch's own way to send objects unpickles what comes over the network."""
+        content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+        length = torch.tensor(len(content))
+        dist.broadcast(length, 0)
+        content = content if self.first else torch.empty(int(length), dtype=torch.uint8)
+        dist.broadcast(content, 0)
+        return content.numpy().tobytes().decode()
 
     def wrap(self, method: nn.Module) -> nn.Module:
         """What is called for the losses, so that gradients are averaged over the processes.

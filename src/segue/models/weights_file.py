@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from segue.core.errors import UserError
+from segue.core.errors import UserError, reason
 from segue.core.ordinary import check_ordinary
 
 READ_BYTES = 2**20
@@ -36,7 +36,9 @@ def open_weights(path: Path) -> Any:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
         raise
-    except (SafetensorError, OSError, EOFError) as error:
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {reason(error)}.") from error
+    except (SafetensorError, EOFError) as error:
         raise UserError(f"{path} is not a readable state dict: {_reason(error)}.") from error
     except (RuntimeError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise UserError(

@@ -12,8 +12,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from segue.core.amounts import size_text
 from segue.core.config import RunConfig, TrainConfig
 from segue.core.declaration import saliency_folder
+from segue.core.errors import UserError
+from segue.core.machine import CLEARLY, free_memory
 from segue.core.scenario import Scenario, Step
 from segue.data.batches import Batch
 from segue.engine.build import build_method
@@ -25,6 +28,8 @@ from segue.plan.needs import Footprint
 
 PIXELS = 2**16
 """smallest number of pixels in a batch; below it the fixed cost of an iteration hides the cost of an image"""
+PIXEL_BYTES = 24
+"""of a made-up pixel: image, label and what they are made of"""
 DRAWS = 2
 """iterations with other random numbers: a method may do a thing in a share of them"""
 
@@ -90,6 +95,12 @@ def step_session(config: RunConfig, scenario: Scenario, index: int, device: torc
 def made_up_batch(method: Method, step: Step, images: int, config: RunConfig, device: torch.device) -> Batch:
     """Images of noise, half of whose pixels show the step's new classes."""
     crop, generator = config.train.crop, torch.Generator().manual_seed(0)
+    needed, free = PIXEL_BYTES * images * crop**2, free_memory()
+    if free is not None and needed > CLEARLY * free:
+        raise UserError(
+            f"train.crop={crop} is too large to be followed here: {images} images alone need"
+            f" {size_text(needed)} of memory, and {size_text(free)} are free. Lower train.crop."
+        )
     pixels = torch.randint(0, 256, (images, 3, crop, crop), dtype=torch.uint8, generator=generator)
     new = torch.randint(step.num_channels - len(step.new), step.num_channels, (images, crop, crop),
                         generator=generator)  # fmt: skip

@@ -56,7 +56,7 @@ class Config:
     """images of the test split"""
     seed: Seed = 0
     """seed of the generator; each seed is a data set of the same kind"""
-    max_objects: Count = 3
+    max_objects: Annotated[int, Field(ge=1, le=1000)] = 3
     """an image holds one object up to this many"""
 
 
