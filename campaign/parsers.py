@@ -21,6 +21,12 @@ COUNTS = "refused.txt"
 EVERY = 50
 """inputs between two notes of how many were refused: libFuzzer leaves without a word"""
 LONGEST = 2500
+TOKENS = (
+    *("{", "}", "[", "]", ": ", ", ", "\n- ", "#", "|\n", '"', "'", "? ", "---\n", "%TAG ! x\n"),
+    *("&a ", "*a", "<<: *a", "!!int ", "!!float ", "!!bool ", "!!timestamp ", "!!set ", "!!binary ", "!x "),
+    *("null", "true", "no", ".inf", ".nan", "0x", "0o", "1:00", "1e400", "-1", "2020-13-45", "\x00"),
+)
+"""what YAML and JSON are made of; a fuzzer alone is long in finding it"""
 
 
 def attack(tally: Tally, tries: int, seed: int, place: Path) -> None:
@@ -28,7 +34,7 @@ def attack(tally: Tally, tries: int, seed: int, place: Path) -> None:
     corpus = _corpus(place)
     options = [f"-runs={tries}", f"-seed={seed + 1}", f"-max_len={LONGEST}", "-timeout=60"]
     command = [sys.executable, "-m", "campaign.parsers", *options, "-print_final_stats=1"]
-    command += [f"-artifact_prefix={place}/", str(corpus)]
+    command += [f"-artifact_prefix={place}/", f"-dict={_dictionary(place)}", str(corpus)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace", cwd=place)
     counts = [int(one or other) for one, other in DONE.findall(done.stderr)]
     tally.tries += max(counts, default=0)
@@ -51,6 +57,14 @@ def _corpus(place: Path) -> Path:
         assert len(content) <= LONGEST, f"document {number} would be cut"
         (folder / str(number)).write_bytes(content)
     return folder
+
+
+def _dictionary(place: Path) -> Path:
+    """The tokens as libFuzzer reads them: a line of hexadecimal bytes each."""
+    path = place / "tokens.txt"
+    lines = ("".join(f"\\x{byte:02x}" for byte in token.encode()) for token in TOKENS)
+    path.write_text("".join(f'"{line}"\n' for line in lines))
+    return path
 
 
 def _fuzz() -> None:
