@@ -4,6 +4,7 @@ its own, which begins with documents that are right."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from campaign.near import recipes
 from campaign.small_run import finished_run
 from campaign.tally import Tally
 
+ROOT = Path(__file__).parents[1]
 DONE = re.compile(r"Done (\d+) runs|stat::number_of_executed_units:\s+(\d+)")
 READERS = 4
 """kinds of input, told by the first byte: YAML, record, manifest, word"""
@@ -35,7 +37,9 @@ def attack(tally: Tally, tries: int, seed: int, place: Path) -> None:
     options = [f"-runs={tries}", f"-seed={seed + 1}", f"-max_len={LONGEST}", "-timeout=60"]
     command = [sys.executable, "-m", "campaign.parsers", *options, "-print_final_stats=1"]
     command += [f"-artifact_prefix={place}/", f"-dict={_dictionary(place)}", str(corpus)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace", cwd=place)
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = os.environ | {"PYTHONPATH": paths}
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=place, env=env)
     counts = [int(one or other) for one, other in DONE.findall(done.stderr)]
     tally.tries += max(counts, default=0)
     if (place / COUNTS).exists():
