@@ -29,7 +29,7 @@ from segue.plan.needs import Footprint
 PIXELS = 2**16
 """smallest number of pixels in a batch; below it the fixed cost of an iteration hides the cost of an image"""
 PIXEL_BYTES = 24
-"""of a made-up pixel: image, label and what they are made of"""
+"""bytes of a made-up pixel: image, label and what they are made of"""
 DRAWS = 2
 """iterations with other random numbers: a method may do a thing in a share of them"""
 
