@@ -24,7 +24,7 @@ EVERY = 50
 """inputs between two notes of how many were refused: libFuzzer leaves without a word"""
 LONGEST = 2500
 TOKENS = (
-    *("{", "}", "[", "]", ": ", ", ", "\n- ", "#", "|\n", '"', "'", "? ", "---\n", "%TAG ! x\n"),
+    *("{", "}", "[", "]", ": ", ", ", "\n- ", "#", "|\n", '"', "'", "? ", "---\n", "%TAG ! x\n", '"\\U'),
     *("&a ", "*a", "<<: *a", "!!int ", "!!float ", "!!bool ", "!!timestamp ", "!!set ", "!!binary ", "!x "),
     *("null", "true", "no", ".inf", ".nan", "0x", "0o", "1:00", "1e400", "-1", "2020-13-45", "\x00"),
 )

@@ -59,8 +59,9 @@ def test_many_keys_take_time_in_proportion(tmp_path: Path) -> None:
     assert seconds[1] < 30 * seconds[0], "8 times the keys; quadratic would be 64 times the time"
 
 
-def test_key_that_stands_twice_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("a: 1\nb: 2\na: 3\n")
+@pytest.mark.parametrize("text", ["a: 1\nb: 2\na: 3\n", "<<: {a: 1, a: 2}\n"])
+def test_key_that_stands_twice_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(UserError, match="'a' stands twice"):
         read_yaml(tmp_path / "a.yaml")
 
@@ -92,6 +93,7 @@ def test_numbers_and_depths_beyond_all_sense_are_a_short_sentence(word: str) -> 
         "1" + ":00" * 300 + ".5",
         "0x" + "f" * 5000,
         "0x" + "f" * 5000 + " #",
+        '"\\Uffffffff"',
     ],
     ids=lambda value: value[:24],
 )
@@ -104,7 +106,8 @@ def test_values_that_pyyaml_cannot_make_are_a_sentence(tmp_path: Path, value: st
 
 def test_numbers_and_keys_take_no_time_with_the_square_of_their_length(tmp_path: Path) -> None:
     same_hash = "".join(f"{number * sys.hash_info.modulus}: 1\n" for number in range(1, 10_001))
-    for text in ("epochs: 1" + ":00" * 100_000, same_hash):
+    merged = f"<<: {{{same_hash.strip().replace(chr(10), ', ')}}}"
+    for text in ("epochs: 1" + ":00" * 100_000, same_hash, merged):
         (tmp_path / "recipe.yaml").write_text(text)
         began = time.process_time()
         with pytest.raises(UserError, match="valid YAML"):
@@ -125,3 +128,12 @@ def test_pipe_in_place_of_a_recipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "recipe.yaml")
     with pytest.raises(UserError, match="not an ordinary file"):
         read_yaml(tmp_path / "recipe.yaml")
+
+
+def test_mappings_may_be_merged(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: {<<: [*a, *a]}\n")
+    assert read_yaml(tmp_path / "a.yaml") == {
+        "a": {"x": 1, "y": 2},
+        "b": {"x": 1, "y": 3},
+        "c": {"x": 1, "y": 2},
+    }

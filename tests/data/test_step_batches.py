@@ -350,7 +350,7 @@ def test_workers_end_when_a_picture_is_bad() -> None:
     assert held.value is not None and not multiprocessing.active_children()
 
 
-# torch says so from a signal, maybe between the opening and the closing of a socket
+# torch raises in a signal handler when a worker is gone, maybe while a socket is open
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @with_workers
 def test_worker_that_is_killed_is_a_sentence() -> None:

@@ -151,3 +151,9 @@ def test_a_run_with_held_out_images(tmp_path: Path) -> None:
 def test_a_plan_counts_without_them() -> None:
     config = recipe(SHARE)
     assert count_images(config, None, QUIET).images == tuple(map(len, build_data(config, QUIET).train_images))
+
+
+def test_a_table_of_one_step_says_how_that_step_was_tested(tmp_path: Path, command) -> None:
+    quiet_run(recipe("train.epochs=1", "train.epochs_next=1", "eval.between=2", split="2-1"), tmp_path)
+    for step, says in {"--step=0": True, "--quiet": False}.items():
+        assert ("one of every 2" in " ".join(command("eval", tmp_path, step).out.split())) == says

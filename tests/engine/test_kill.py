@@ -134,7 +134,7 @@ def test_ctrl_c_in_a_terminal(tmp_path, finished):
     assert_equal_runs(folder, finished("caf"))
 
 
-# torch says so from a signal, maybe between the opening and the closing of a socket
+# torch raises in a signal handler when a worker is gone, maybe while a socket is open
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_run_whose_reader_of_images_was_killed_goes_on(tmp_path, command, monkeypatch):
     """The system kills what takes most memory: often a process that reads images, not the one that trains."""

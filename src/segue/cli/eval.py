@@ -42,13 +42,14 @@ def command(
     """
     from segue.core.progress import Display
     from segue.engine.recipe import stored_recipe
-    from segue.engine.record import test_policy
+    from segue.engine.record import tested_policy
     from segue.engine.restore import evaluate_run
     from segue.plan.preflight import check_test
     from segue.report.comparable import tested_text
 
     chosen = list(dict.fromkeys(word.strip() for word in strategies.split(","))) if strategies else None
-    check_test(stored_recipe(folder, words or []), device)
+    config = stored_recipe(folder, words or [])
+    check_test(config, device)
     confusions, names, num_first = evaluate_run(
         folder, step, words or [], device, Display(quiet=quiet), chosen
     )
@@ -56,7 +57,9 @@ def command(
         print_json({"run": folder, "strategies": _scores(confusions, names, num_first)})
         return
     heads = list(confusions) if chosen else ["IoU"]
-    policy = test_policy(stored_recipe(folder, words or []))
+    policy = tested_policy(config)
+    if step is None:  # the last step is tested on all images
+        policy.pop("between", None)
     tested = f", on {text}" if (text := tested_text(policy)) else ""
     closed = ", background closed" if "background" in policy else ""
     title = f"IoU after a step of {folder}{tested}{closed}"

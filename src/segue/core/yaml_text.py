@@ -1,8 +1,8 @@
 """YAML as users and strangers write it: it runs no code, has no key twice, and does not grow when it is read.
 
 A few hundred bytes of aliases (`&a [*b, *b]`, one in the other) can stand for billions of values, which no
-message could show. So values are counted as if every alias were written out. Tags (`!!bool maybe`), by which
-PyYAML takes a value for what it is not, have no place in settings; numbers and keys have a bound.
+message could show. So values are counted as if every alias were written out. Tags (`!!bool maybe`) make
+PyYAML read a value as another type: they are refused. Numbers and keys have a bound.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ MOST_VALUES = 200_000
 """values of a document, aliases written out"""
 MOST_BYTES = 2**24
 LONGEST_NUMBER = 300
-"""letters of a number; 1:00:00:..., to the base 60, takes time with the square of its length"""
+"""characters of a number; 1:00:00:..., to the base 60, takes time with the square of its length"""
 LARGEST_KEY = 2**53
 """whole numbers from 2**61 on can be chosen so that all have the same hash"""
-BAD_YAML = (yaml.YAMLError, ValueError, RecursionError)
-"""errors of text that is no YAML; ValueError: a date such as 2020-13-45, a number with 5,000 digits"""
-
-
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+"""tags of numbers"""
+BAD_YAML = (yaml.YAMLError, ValueError, OverflowError, RecursionError)
+"""errors of text that is no YAML; ValueError: a date such as 2020-13-45; OverflowError: no such letter"""
 
 
 class StrictLoader(yaml.SafeLoader):
     """YAML without code, in which a key may stand only once (PyYAML lets the last one win)."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._checked: set[yaml.Node] = set()
 
     def fetch_tag(self) -> None:
         raise yaml.scanner.ScannerError(
@@ -44,23 +47,33 @@ class StrictLoader(yaml.SafeLoader):
             _count(node, {})
         return node
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        merge, seen = "tag:yaml.org,2002:merge", set()
-        for key in [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != merge]:
-            if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key}' stands twice", node.start_mark
-                )
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Called for every mapping, those merged by << too, whose keys nobody else looks at."""
+        if node not in self._checked:  # once: afterwards it holds what it merges
+            self._checked.add(node)
+            self._check_keys(node)
+        super().flatten_mapping(node)
+
+    def _check_keys(self, node: yaml.MappingNode) -> None:
+        seen: set[Hashable] = set()
+        for part, _ in node.value:
+            if part.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(part, deep=True)
+            if not isinstance(key, Hashable):  # refused by PyYAML
+                continue
             if isinstance(key, int) and abs(key) > LARGEST_KEY:
-                raise yaml.constructor.ConstructorError(None, None, "a key is no name", node.start_mark)
-            if isinstance(key, Hashable):  # what is not is refused below
-                seen.add(key)
-        return super().construct_mapping(node, deep)
+                problem = f"a key is a number beyond {LARGEST_KEY}"
+                raise yaml.constructor.ConstructorError(None, None, problem, part.start_mark)
+            if key in seen:
+                problem = f"the key '{key}' stands twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, part.start_mark)
+            seen.add(key)
 
     def construct_scalar(self, node: yaml.Node) -> Any:
         if node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
             raise yaml.constructor.ConstructorError(
-                None, None, f"a number has more than {LONGEST_NUMBER} letters", node.start_mark
+                None, None, f"a number has more than {LONGEST_NUMBER} characters", node.start_mark
             )
         return super().construct_scalar(node)
 

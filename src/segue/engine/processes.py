@@ -37,7 +37,7 @@ MEETING = timedelta(minutes=10)
 """longest wait of the processes for each other at the start"""
 MEETING_PAUSE = 0.05
 PAIR_CLOSED = "timeout caused pair closure"
-"""words of Gloo, without its own name, if another operation on the same connection has waited too long"""
+"""what Gloo says, without naming itself, when another operation on the same connection has waited too long"""
 SYNCED = {nn.BatchNorm2d: nn.SyncBatchNorm, BatchNormAct2d: SyncBatchNormAct}
 
 
@@ -105,7 +105,7 @@ class Group:
         return put_together(skeleton, tensors)
 
     def _text_of_first(self, text: str) -> str:
-        """As bytes: torch's own way to send objects unpickles what comes over the network."""
+        """The text of the first process, as bytes: torch's own way to send objects unpickles what arrives."""
         content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
         length = torch.tensor(len(content))
         dist.broadcast(length, 0)

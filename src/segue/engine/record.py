@@ -120,7 +120,7 @@ def _write_record(
             "mode": scenario.mode,
             "void": scenario.void,
             "future": scenario.future,
-            **test_policy(config),
+            **tested_policy(config),
         },
         seed=config.train.seed,
         versions=versions(site.device, site.group.size, config.model),
@@ -154,7 +154,7 @@ def _shown(data: Data, step: Step) -> dict[str, int]:
     return {names[class_id]: int(present[:, class_id].sum()) for class_id in step.new}
 
 
-def test_policy(config: RunConfig) -> dict[str, str]:
+def tested_policy(config: RunConfig) -> dict[str, str]:
     """What was tested in another way than usual: such scores cannot stand beside others."""
     tested = []
     if config.scenario.hold_out:

@@ -39,8 +39,8 @@ def restore_method(
 ) -> Method:
     """Grow through the given steps and load the weights after the last of them.
 
-    Strategies other than the usual one may need the teacher: only then there is one. `module` is the
-    user's own, for a recipe that cannot build the network.
+    Strategies other than the usual one may need the teacher: else there is none. `module` is the user's own,
+    for a recipe that cannot build the network.
     """
     method = build_method(config, device, initial_weights=False, module=module)
     for step in steps[:-1]:

@@ -106,13 +106,13 @@ def run(
                 point = _from_start(start, config, manifest, site, point)
             if config.scenario.learned and learned is None and point.at_start:
                 raise UserError("The recipe begins with a model: segue extend MODEL DATA.")
-            _pass_steps(method, data, site, point, learned)
+            begin = _pass_steps(method, data, site, point, learned)
             if group.first:
                 clear_folder(folder, everything=overwrite)
                 note_launch(folder)
                 open_folder(folder, config, manifest)
                 _check_records(folder, config.scenario.learned, point.finished_step)
-            _run_steps(method, data, site, point, learned)
+            _run_steps(method, data, site, point, learned, begin)
         return read_run(folder) if group.first else None
 
 
@@ -179,14 +179,16 @@ def _same_manifest(data: Data, group: Group) -> dict[str, Any]:
     return manifest
 
 
-def _pass_steps(method: Method, data: Data, site: Site, point: ResumePoint, learned: Learned | None) -> None:
+def _pass_steps(method: Method, data: Data, site: Site, point: ResumePoint, learned: Learned | None) -> int:
     """Grow through the steps that are finished or learned, and load the weights after the last of them.
 
-    A model that the method cannot go on with is refused here, before anything is written.
+    Returns the first step that is left. A model that the method cannot go on with is refused here, before
+    anything is written.
     """
     first = data.config.scenario.learned
-    for step in data.scenario[: max(point.finished_step + 1, first)]:
-        # it draws only first weights, which are loaded over; there may be many such steps
+    begin = max(point.finished_step + 1, first)
+    for step in data.scenario[:begin]:
+        # only first weights are drawn, and then replaced: no need to seed all generators for many such steps
         seed_iteration(site.device, derive_seed(data.config.train.seed, step.index))
         method.pass_through(step)
         if step.index == first:
@@ -200,12 +202,13 @@ def _pass_steps(method: Method, data: Data, site: Site, point: ResumePoint, lear
                 f"{learned.source} does not hold all that {type(method).__name__} keeps between steps:"
                 f" it begins anew with {len(untold)} tensors, such as {untold[0]}."
             )
+    return begin
 
 
 def _run_steps(
-    method: Method, data: Data, site: Site, point: ResumePoint, learned: Learned | None = None
+    method: Method, data: Data, site: Site, point: ResumePoint, learned: Learned | None, begin: int
 ) -> None:
-    """The steps that are left; the method has passed through those before."""
+    """The steps from `begin` on; the method has passed through those before."""
     first, finished = data.config.scenario.learned, point.finished_step
     data = with_test_maps(data, method, site.display)
     log = _open_log(data.config, site, point) if site.group.first else None
@@ -216,7 +219,7 @@ def _run_steps(
             record = site.folder / "steps" / f"{finished}.json"
             if site.group.any(site.group.first and not record.is_file()):
                 record_step(method, data, data.scenario[finished], site, point.finished["outcome"], log)
-        for step in data.scenario[max(finished + 1, first) :]:
+        for step in data.scenario[begin:]:
             seed_all(derive_seed(data.config.train.seed, step.index))
             before = weights_of(method.model) if new_share(data.config.method.fuse, step) < 1 else None
             method.grow(step)

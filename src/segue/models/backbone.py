@@ -82,11 +82,14 @@ class TimmBackbone(nn.Module):
         named = ((name.replace("_", "."), module) for name, module in self.body.named_modules())
         inside = {module for name, module in named if f"{name}.".startswith(f"{stage}.")}
         if not inside:
-            raise UserError("The stages of this backbone cannot be told apart: set model.frozen_stages=0.")
+            raise UserError(
+                "The stages of this backbone cannot be told apart: set model.frozen_stages and"
+                " model.frozen_blocks to 0."
+            )
         return self._up_to(inside)
 
     def _up_to(self, part: Container[nn.Module]) -> list[nn.Module]:
-        """Modules from the input to the last one in a part; what also holds later ones stays out."""
+        """Modules from the input to the last one of a part, without those that also hold later ones."""
         modules = [(f"{name}.", module) for name, module in self.body.named_modules() if name]
         end = 1 + max(number for number, (_, module) in enumerate(modules) if module in part)
         later = [name for name, _ in modules[end:]]
@@ -95,15 +98,18 @@ class TimmBackbone(nn.Module):
         ]
 
     def _block(self, stages: int, number: int) -> nn.Module:
-        """The so many-th block after so many stages; one block has to stay to be trained."""
+        """Block `number`, counted from 1, of the stage after the first `stages`; its last is not given."""
         if stages == len(self.channels):
-            raise UserError("model.frozen_blocks means a stage that is not frozen, but all are: set it to 0.")
+            raise UserError(
+                "model.frozen_blocks counts blocks of the first stage that is not frozen, but all stages are"
+                " frozen: set it to 0."
+            )
         before, after = (set(self.first_stages(count)) for count in (stages, stages + 1))
         inside = [block for block in self.blocks() if block in after and block not in before]
         if number >= len(inside):
             raise UserError(
-                f"model.frozen_blocks is {number}, but stage {stages + 1} of the backbone has {len(inside)}"
-                f" blocks, of which one stays to be trained: set at most {max(len(inside) - 1, 0)}."
+                f"model.frozen_blocks is {number}, but one block of a stage has to be trained, and stage"
+                f" {stages + 1} of the backbone has {len(inside)}: set at most {max(len(inside) - 1, 0)}."
             )
         return inside[number - 1]
 

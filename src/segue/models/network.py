@@ -47,10 +47,7 @@ class Output:
 
 
 class Classifier(Protocol):
-    """h -> logits, in parts: one per step, so that those of old classes can be told from new ones.
-
-    `grow` puts a new part where the first one is, in its precision.
-    """
+    """h -> logits, in parts: one per step, so that those of old classes can be told from new ones."""
 
     in_channels: int
 
@@ -175,8 +172,8 @@ class Network(nn.Module, ABC):
     def grow(self, step: Step, balanced: bool) -> None:
         """Add the channels of a step; the first step brings background too."""
         self.classifier.grow(len(step.new) + int(step.first), balanced)
-        if step.first:  # later parts go where the first is
-            self.classifier.to(self.mean.device)
+        # the newest part alone: moving all of them in each of many steps would take ever longer
+        (self.classifier if step.first else self.classifier.parts[-1]).to(self.mean.device)
 
     def spec(self) -> dict[str, Any]:
         """The structure in words that JSON knows: config, fusion layer, classifier; no weights.

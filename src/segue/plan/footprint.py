@@ -16,7 +16,7 @@ from segue.core.amounts import size_text
 from segue.core.config import RunConfig, TrainConfig
 from segue.core.declaration import saliency_folder
 from segue.core.errors import UserError
-from segue.core.machine import CLEARLY, free_memory
+from segue.core.machine import free_memory
 from segue.core.scenario import Scenario, Step
 from segue.data.batches import Batch
 from segue.engine.build import build_method
@@ -29,7 +29,7 @@ from segue.plan.needs import Footprint
 PIXELS = 2**16
 """smallest number of pixels in a batch; below it the fixed cost of an iteration hides the cost of an image"""
 PIXEL_BYTES = 24
-"""bytes of a made-up pixel: image, label and what they are made of"""
+"""bytes of a made-up pixel: image (3), label (8), the new classes and mask it is made from (9), rounded up"""
 DRAWS = 2
 """iterations with other random numbers: a method may do a thing in a share of them"""
 
@@ -96,7 +96,7 @@ def made_up_batch(method: Method, step: Step, images: int, config: RunConfig, de
     """Images of noise, half of whose pixels show the step's new classes."""
     crop, generator = config.train.crop, torch.Generator().manual_seed(0)
     needed, free = PIXEL_BYTES * images * crop**2, free_memory()
-    if free is not None and needed > CLEARLY * free:
+    if free is not None and needed > free:
         raise UserError(
             f"train.crop={crop} is too large to be followed here: {images} images alone need"
             f" {size_text(needed)} of memory, and {size_text(free)} are free. Lower train.crop."

@@ -109,9 +109,9 @@ def tune_methods(
 def _write_choices(
     table: TuningTable,
     listed: Candidates,
-    stored: Mapping[str, Mapping[str, Any]],
+    stored: Mapping[str, Choice],
     folder: Path,
-    resolved: Callable[..., Any],
+    resolved: Callable[..., dict[float, RunConfig]],
     display: Display,
 ) -> None:
     """A file for each score that may choose; methods that were not asked for now keep what is stored."""
