@@ -121,8 +121,8 @@ results: $(STAMP)
 # the second protocol (docs/protocol.md): each line goes on where it stopped, so does the whole
 VOC2 := data.root=data/voc256 model.weights=weights/resnet18.safetensors train.cache_disk_gb=8
 ADE2 := data.root=data/ade11 model.weights=weights/resnet18.safetensors train.cache_disk_gb=8
-CAF2 := caf,caf-no-memory,caf-imagined,caf-paper,caf-official
-METHODS2 := mib,$(CAF2),finetune,lwf,ewc,lwf_mc,pi,rw,ilt,incseg,plop,sdr,ssul,dft,dkd,star,rcil,mbs,acil,joint
+CAF2 := caf,caf-similar,caf-imagined,caf-no-memory,caf-paper,caf-official
+METHODS2 := mib,mib-similar,$(CAF2),finetune,lwf,ewc,lwf_mc,pi,rw,ilt,incseg,plop,sdr,ssul,dft,dkd,star,rcil,mbs,acil,joint
 PAPERS2 := finetune,ewc,pi,rw,lwf,lwf_mc,ilt,mib,sdr,plop,caf-paper,caf-official,joint
 BEST2 := mib,caf,caf-no-memory,sdr,dkd,star,ssul,joint
 COMPARE2 := $(BIN)/segue compare voc256-2.yaml --out results/voc256-2/compare
@@ -139,8 +139,8 @@ voc256-2: $(STAMP)
 	@$(COMPARE2) --on voc --split 19-1 --methods $(PAPERS2) $(VOC2)
 	@$(COMPARE2) --on voc --split 10-1 --methods $(BEST2) --seeds 3 $(VOC2)
 	@$(COMPARE2) --on folder --split 6-1 --methods $(BEST2) --seeds 3 --page docs/results/ade11-6-1.md $(ADE2)
-	@$(BIN)/segue ablate table3 voc256-2.yaml --on voc --split 15-5 --mode disjoint --out results/voc256-2/fusion \
-		model.output_stride=8 train.norm=batch method.params.layer_since=0 $(VOC2)
+	@$(BIN)/segue compare voc256-2-fusion.yaml --on voc --split 15-5 --methods plain,fusion,distilled,both \
+		--out results/voc256-2/fusion --page docs/results/voc256-2-fusion.md $(VOC2)
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks losses --save results/bench-losses.json

@@ -24,13 +24,14 @@ VOC256 = {"15-1": ("voc256.yaml", "voc256-15-1"), "15-5": ("voc256-15-5.yaml", "
 """by split: the recipe, and how its pages are called"""
 METHODS = "finetune,lwf,ewc,lwf_mc,pi,rw,ilt,mib,incseg,plop,sdr,ssul,caf,dft,joint"
 """the methods of these studies"""
-SECOND = "mib,caf,caf-imagined,finetune,joint"
-"""those of the second protocol that have records on 15-1"""
+SECOND = {
+    "15-1": "mib,mib-similar,caf,caf-similar,caf-imagined,caf-no-memory,finetune,joint",
+    "15-5": "mib,mib-similar,caf,caf-imagined,caf-no-memory,plop",
+}
+"""by split the methods that have records under the second protocol"""
 SECOND_WORDS = [WORDS[0], "model.weights=weights/resnet18.safetensors"]
-FIRST_STEPS = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15/16/17"
-"""15-1 without its last three steps"""
-SECOND_TUNED = {FIRST_STEPS: "mib,caf,plop,sdr,lwf,ilt,lwf_mc", "15-1": "mib,caf"}
-"""by split the methods whose weight was chosen there under the second protocol"""
+SECOND_TUNED = "mib,caf,plop"
+"""the methods whose weight was chosen under the second protocol, on 15-1"""
 CAF_IDEAS = Path("results/voc256/caf-imagined")
 ABLATIONS = ("scenes-ablations.md", "voc256-15-1-ablations.md")
 
@@ -65,20 +66,26 @@ def on_new_methods(page: Path) -> None:
     compare_methods(names, "voc", ["15-1"], words=words, recipe=find_recipe("voc256.yaml"), **given)
 
 
-def on_second_protocol(page: Path | None = None) -> MethodTable:
+def on_second_protocol(split: str, page: Path | None = None) -> MethodTable:
     """What has been run so far of voc256-2."""
     given = {"seeds": 1, "out": Path("results/voc256-2/compare"), "page": page, "console": _quiet()}
     given |= {"words": SECOND_WORDS, "recipe": find_recipe("voc256-2.yaml")}
-    (table,) = compare_methods(SECOND.split(","), "voc", ["15-1"], **given)
+    (table,) = compare_methods(SECOND[split].split(","), "voc", [split], **given)
     return table
 
 
-def second_tuning(split: str, page: Path) -> None:
-    out = Path("results/voc256-2/tuning")
-    used = next(out.glob("voc-1+*/choice-hiou.yaml")) if split == "15-1" else None
-    given = {"words": SECOND_WORDS, "out": out, "by": "hIoU", "page": page, "used": used}
-    methods = SECOND_TUNED[split].split(",")
-    tune_methods(find_recipe("voc256-2.yaml"), methods, "voc", split, console=_quiet(), **given)
+def second_tuning(page: Path) -> None:
+    given = {"words": SECOND_WORDS, "out": Path("results/voc256-2/tuning"), "by": "hIoU", "page": page}
+    tune_methods(
+        find_recipe("voc256-2.yaml"), SECOND_TUNED.split(","), "voc", "15-1", console=_quiet(), **given
+    )
+
+
+def on_fusion(page: Path) -> None:
+    """The fusion layer with maps of 32 x 32, from step 0, with and without distillation."""
+    given = {"out": Path("results/voc256-2/fusion"), "page": page, "console": _quiet(), "words": SECOND_WORDS}
+    names = ["plain", "fusion", "distilled", "both"]
+    compare_methods(names, "voc", ["15-5"], recipe=find_recipe("voc256-2-fusion.yaml"), **given)
 
 
 def on_caf_ideas(page: Path) -> None:

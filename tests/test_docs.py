@@ -10,11 +10,12 @@ from own_folder import write_pair
 from stored_studies import (
     ABLATIONS,
     ROOT,
-    SECOND_TUNED,
+    SECOND,
     VOC256,
     ablation,
     assert_in_docs,
     on_caf_ideas,
+    on_fusion,
     on_mosaics,
     on_new_methods,
     on_scenes,
@@ -104,18 +105,22 @@ def test_page_of_new_methods_is_made_from_the_records(from_records, tmp_path: Pa
     assert_in_docs(tmp_path / "voc256-new-methods.md")
 
 
-def test_page_of_the_second_protocol_is_made_from_the_records(from_records, tmp_path: Path) -> None:
-    on_second_protocol(tmp_path / "voc256-2-15-1.md")
-    assert_in_docs(tmp_path / "voc256-2-15-1.md")
-
-
-@pytest.mark.parametrize("split", SECOND_TUNED)
-def test_pages_of_the_second_protocols_weights_are_made_from_the_records(
+@pytest.mark.parametrize("split", SECOND)
+def test_pages_of_the_second_protocol_are_made_from_the_records(
     split: str, from_records, tmp_path: Path
 ) -> None:
-    page = tmp_path / f"voc256-2-{'15-1' if split == '15-1' else 'first-steps'}-tuning.md"
-    second_tuning(split, page)
-    assert_in_docs(page)
+    on_second_protocol(split, tmp_path / f"voc256-2-{split}.md")
+    assert_in_docs(tmp_path / f"voc256-2-{split}.md")
+
+
+def test_page_of_the_second_protocols_weights_is_made_from_the_records(from_records, tmp_path: Path) -> None:
+    second_tuning(tmp_path / "voc256-2-15-1-tuning.md")
+    assert_in_docs(tmp_path / "voc256-2-15-1-tuning.md")
+
+
+def test_page_of_the_fusion_layer_is_made_from_the_records(from_records, tmp_path: Path) -> None:
+    on_fusion(tmp_path / "voc256-2-fusion.md")
+    assert_in_docs(tmp_path / "voc256-2-fusion.md")
 
 
 def test_recipe_of_the_second_protocol_has_what_was_chosen() -> None:
@@ -151,8 +156,8 @@ def test_page_of_mosaics_is_made_from_the_records(from_records, tmp_path: Path) 
 def test_results_in_the_readme_are_those_of_the_records(from_records) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     block = re.search(r"<!-- results:voc256-2 -->\n(.*?)<!-- /results:voc256-2 -->", text, re.S)
-    methods = ("finetune", "mib", "caf-imagined", "caf", "joint")
-    table = on_second_protocol()
+    methods = ("finetune", "mib", "mib-similar", "caf-imagined", "caf", "caf-similar", "joint")
+    table = on_second_protocol("15-1")
     lines = ["| method | old | new | all | hIoU |", f"| --- |{' ---: |' * 4}"]
     for name in methods:
         cells = [f"{score.mean:.1f}" for score in (*table.ours(name)[:3], table.others(name)[2])]

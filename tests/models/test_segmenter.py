@@ -261,7 +261,7 @@ def test_stages_without_a_place_cannot_be_frozen(monkeypatch: pytest.MonkeyPatch
     backbone = segmenter("test_resnet", 8).backbone
     monkeypatch.setattr(backbone.body.feature_info, "module_name", lambda: ["nowhere"] * 5)
     assert backbone.first_stages(0) == []
-    with pytest.raises(UserError, match="frozen_stages.*to 0"):
+    with pytest.raises(UserError, match=r"frozen_stages.*to 0"):
         backbone.first_stages(1)
 
 
