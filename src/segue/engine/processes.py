@@ -37,7 +37,7 @@ MEETING = timedelta(minutes=10)
 """longest wait of the processes for each other at the start"""
 MEETING_PAUSE = 0.05
 PAIR_CLOSED = "timeout caused pair closure"
-"""what Gloo says, without naming itself, when another operation on the same connection has waited too long"""
+"""words of Gloo, without its name, when another operation on the same connection has waited too long"""
 SYNCED = {nn.BatchNorm2d: nn.SyncBatchNorm, BatchNormAct2d: SyncBatchNormAct}
 
 
