@@ -97,14 +97,31 @@ def interrupts(display: Display | None) -> Iterator[Interrupts]:
     try:
         yield heard
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(before)
-        _own_socket.discard(far.fileno())
-        over.set()
-        far.close()
-        watch.join()
-        near.close()
+        with _undisturbed():
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(before)
+            _own_socket.discard(far.fileno())
+            over.set()
+            far.close()
+            watch.join()
+            near.close()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Without handlers of dead children: torch's raises an error wherever the main thread is."""
+    children = [number] if (number := getattr(signal, "SIGCHLD", None)) is not None else []
+    handlers: dict[int, Any] = {}
+    try:
+        for number in children:
+            handlers[number] = signal.signal(number, signal.SIG_DFL)
+    finally:
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 def _watch(near: socket.socket, heard: Interrupts, over: threading.Event, display: Display | None) -> None:
