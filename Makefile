@@ -115,6 +115,7 @@ results: $(STAMP)
 		scenario.hold_out=0.2 method.params.layer_since=1 $(VOC256)
 	@$(BIN)/segue report results/voc256/compare/*/*-s? --out results/voc256.csv --summary --quiet
 	@$(BIN)/segue report results/compare/*/*-s? --out results/scenes.csv --summary --quiet
+	@$(BIN)/segue report results/voc256-2/compare/study.jsonl --out results/voc256-2.csv --summary --quiet
 	@for item in 1 2 3 4 5 6 7; do $(BIN)/segue reproduce table$$item --scale voc256 --from-records \
 		--page docs/results/table$$item.md --quiet > /dev/null || exit 1; done
 
@@ -123,24 +124,21 @@ VOC2 := data.root=data/voc256 model.weights=weights/resnet18.safetensors train.c
 ADE2 := data.root=data/ade11 model.weights=weights/resnet18.safetensors train.cache_disk_gb=8
 CAF2 := caf,caf-similar,caf-imagined,caf-no-memory,caf-paper,caf-official
 METHODS2 := mib,mib-similar,$(CAF2),finetune,lwf,ewc,lwf_mc,pi,rw,ilt,incseg,plop,sdr,ssul,dft,dkd,star,rcil,mbs,acil,joint
-PAPERS2 := finetune,ewc,pi,rw,lwf,lwf_mc,ilt,mib,sdr,plop,caf-paper,caf-official,joint
-BEST2 := mib,caf,caf-no-memory,sdr,dkd,star,ssul,joint
+BEST2 := mib,caf,caf-similar,caf-imagined,sdr,dkd,ssul,joint
+TUNED2 := mib,caf,plop,star,rcil,mbs,acil
 COMPARE2 := $(BIN)/segue compare voc256-2.yaml --out results/voc256-2/compare
 
 voc256-2: $(STAMP)
-	@$(BIN)/segue tune voc256-2.yaml --on voc --split 15-1 --by hIoU --out results/voc256-2/tuning \
-		--page docs/results/voc256-2-15-1-tuning.md $(VOC2)
-	@for seeds in 1 3; do \
-		$(COMPARE2) --on voc --split 15-1 --methods $(METHODS2) --seeds $$seeds --page docs/results/voc256-2-15-1.md $(VOC2) && \
-		$(COMPARE2) --on voc --split 15-5 --methods $(METHODS2) --seeds $$seeds --page docs/results/voc256-2-15-5.md $(VOC2) \
-		|| exit 1; done
-	@for split in 19-1 15-5 15-1; do \
-		$(COMPARE2) --on voc --split $$split --mode disjoint --methods $(PAPERS2) $(VOC2) || exit 1; done
-	@$(COMPARE2) --on voc --split 19-1 --methods $(PAPERS2) $(VOC2)
-	@$(COMPARE2) --on voc --split 10-1 --methods $(BEST2) --seeds 3 $(VOC2)
-	@$(COMPARE2) --on folder --split 6-1 --methods $(BEST2) --seeds 3 --page docs/results/ade11-6-1.md $(ADE2)
+	@$(BIN)/segue tune voc256-2.yaml --on voc --split 15-1 --by hIoU --methods $(TUNED2) --out results/voc256-2/tuning $(VOC2)
+	@for split in 15-1 15-5; do $(COMPARE2) --on voc --split $$split --methods $(METHODS2) $(VOC2) || exit 1; done
+	@for seeds in 1 3; do $(COMPARE2) --on voc --split 10-1 --methods $(BEST2) --seeds $$seeds $(VOC2) && \
+		$(COMPARE2) --on folder --split 6-1 --methods $(BEST2) --seeds $$seeds $(ADE2) || exit 1; done
+	@for split in 15-1 15-5; do $(COMPARE2) --on voc --split $$split --methods $(METHODS2) --seeds 3 $(VOC2) || exit 1; done
+	@$(BIN)/segue reproduce table1 table3 table5 table6 table7 --scale voc256-2 --out results/voc256-2/paper
+	@$(BIN)/segue tune voc256-2.yaml --on voc --split 15-5 --by hIoU --methods $(TUNED2) --out results/voc256-2/tuning \
+		--used results/voc256-2/tuning/voc-15-1-overlapped/choice-hiou.yaml $(VOC2)
 	@$(BIN)/segue compare voc256-2-fusion.yaml --on voc --split 15-5 --methods plain,fusion,distilled,both \
-		--out results/voc256-2/fusion --page docs/results/voc256-2-fusion.md $(VOC2)
+		--out results/voc256-2/fusion $(VOC2)
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks losses --save results/bench-losses.json

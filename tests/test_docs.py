@@ -7,23 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from own_folder import write_pair
-from stored_studies import (
-    ABLATIONS,
-    ROOT,
-    SECOND,
-    VOC256,
-    ablation,
-    assert_in_docs,
-    on_caf_ideas,
-    on_fusion,
-    on_mosaics,
-    on_new_methods,
-    on_scenes,
-    on_second_protocol,
-    on_voc,
-    second_tuning,
-    tuning,
-)
+from stored_studies import ROOT, assert_in_docs, pages, scores_on, words_of
 
 from benchmarks.page import SECTIONS, performance_page
 from segue.core import plugins
@@ -89,87 +73,51 @@ def from_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("segue.studies.tune._write_choice", lambda *_: None)
 
 
-@pytest.mark.parametrize("page", ABLATIONS)
-def test_pages_of_ablations_are_made_from_the_records(page: str, from_records, tmp_path: Path) -> None:
-    ablation(tmp_path / page)
-    assert_in_docs(tmp_path / page)
-
-
-def test_page_of_methods_is_made_from_the_records(from_records, tmp_path: Path) -> None:
-    on_scenes(tmp_path / "scenes-4-2-methods.md")
-    assert_in_docs(tmp_path / "scenes-4-2-methods.md")
-
-
-def test_page_of_new_methods_is_made_from_the_records(from_records, tmp_path: Path) -> None:
-    on_new_methods(tmp_path / "voc256-new-methods.md")
-    assert_in_docs(tmp_path / "voc256-new-methods.md")
-
-
-@pytest.mark.parametrize("split", SECOND)
-def test_pages_of_the_second_protocol_are_made_from_the_records(
-    split: str, from_records, tmp_path: Path
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_page_is_made_from_the_records_by_the_command_that_it_names(
+    page: Path, from_records, segue, tmp_path: Path
 ) -> None:
-    on_second_protocol(split, tmp_path / f"voc256-2-{split}.md")
-    assert_in_docs(tmp_path / f"voc256-2-{split}.md")
+    code, _, said = segue(*words_of(page), "--page", tmp_path / page.name)
+    assert code == 0, said
+    assert_in_docs(tmp_path / page.name)
 
 
-def test_page_of_the_second_protocols_weights_is_made_from_the_records(from_records, tmp_path: Path) -> None:
-    second_tuning(tmp_path / "voc256-2-15-1-tuning.md")
-    assert_in_docs(tmp_path / "voc256-2-15-1-tuning.md")
-
-
-def test_page_of_the_fusion_layer_is_made_from_the_records(from_records, tmp_path: Path) -> None:
-    on_fusion(tmp_path / "voc256-2-fusion.md")
-    assert_in_docs(tmp_path / "voc256-2-fusion.md")
+def test_every_file_of_records_has_a_page() -> None:
+    """What was tried on the way stands in docs/protocol.md instead."""
+    words = [word for page in pages() for word in words_of(page)]
+    files = [file.parent.relative_to(ROOT) for file in (ROOT / "results").rglob("study.jsonl")]
+    shown = [file for file in files if "tried" not in file.parts]
+    assert shown and [file for file in shown if file.as_posix() not in words] == []
 
 
 def test_recipe_of_the_second_protocol_has_what_was_chosen() -> None:
-    chosen = read_yaml(ROOT / "results/voc256-2/tuning/voc-15-1-overlapped/choice-hiou.yaml")
     shipped = read_yaml(find_recipe("voc256-2.yaml"))["methods"]
-    assert chosen and all(entry.items() <= shipped[name].items() for name, entry in chosen.items())
+    files = sorted((ROOT / "results/voc256-2").glob("**/tuning/voc-15-1-overlapped/choice-hiou.yaml"))
+    chosen = [pair for file in files if "tried" not in file.parts for pair in read_yaml(file).items()]
+    assert chosen and all(entry.items() <= shipped[name].items() for name, entry in chosen)
 
 
-def test_page_of_imagined_features_is_made_from_the_records(from_records, tmp_path: Path) -> None:
-    on_caf_ideas(tmp_path / "voc256-caf-imagined.md")
-    assert_in_docs(tmp_path / "voc256-caf-imagined.md")
-
-
-@pytest.mark.parametrize("split", VOC256)
-def test_pages_of_voc256_are_made_from_the_records(split: str, from_records, tmp_path: Path) -> None:
-    page = tmp_path / f"{VOC256[split][1]}.md"
-    on_voc(split, page=page)
-    assert_in_docs(page)
-
-
-def test_page_of_mosaics_is_made_from_the_records(from_records, tmp_path: Path) -> None:
-    """And the README has its numbers, with those of MiB with a weight that suits it better."""
-    table = on_mosaics(tmp_path / "mosaic-8-1.md")
-    assert_in_docs(tmp_path / "mosaic-8-1.md")
+def test_other_data_in_the_readme_has_the_numbers_of_the_page() -> None:
+    """With those of MiB with a weight that suits it better."""
+    scores = scores_on("mosaic-8-1.md")
     tried = read_run(ROOT / "results" / "mosaic" / "tried" / "mib-10")
     chosen = run_scores([step.matrix for step in tried.steps], len(tried.steps[0].groups[0])).final.all
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (said,) = [text for text in readme.split("\n\n") if "mosaic-8-1.md" in text]
-    for value in (table.ours("caf")[2].mean, table.ours("mib")[2].mean, 100 * chosen):
+    for value in (scores["caf"]["all"], scores["mib"]["all"], 100 * chosen):
         assert f"{value:.1f}" in said
 
 
-def test_results_in_the_readme_are_those_of_the_records(from_records) -> None:
+def test_table_in_the_readme_has_the_numbers_of_the_page() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     block = re.search(r"<!-- results:voc256-2 -->\n(.*?)<!-- /results:voc256-2 -->", text, re.S)
-    methods = ("finetune", "mib", "mib-similar", "caf-imagined", "caf", "caf-similar", "joint")
-    table = on_second_protocol("15-1")
-    lines = ["| method | old | new | all | hIoU |", f"| --- |{' ---: |' * 4}"]
-    for name in methods:
-        cells = [f"{score.mean:.1f}" for score in (*table.ours(name)[:3], table.others(name)[2])]
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
-    assert block is not None and block[1].strip() == "\n".join(lines)
-
-
-@pytest.mark.parametrize("split", VOC256)
-def test_pages_of_tuning_are_made_from_the_records(split: str, from_records, tmp_path: Path) -> None:
-    page = tmp_path / f"{VOC256[split][1]}-tuning.md"
-    tuning(split, page)
-    assert_in_docs(page)
+    assert block is not None
+    scores, (head, _, *rows) = scores_on("voc256-2-15-1.md"), block[1].strip().splitlines()
+    assert head == "| method | old | new | all | hIoU |" and len(rows) >= 5
+    for row in rows:
+        name = re.findall(r"`(.*?)`", row)[0]
+        cells = [f"{scores[name][score]:.1f}" for score in ("old", "new", "all", "hIoU")]
+        assert row == f"| `{name}` | {' | '.join(cells)} |"
 
 
 def test_records_of_held_out_images_say_so() -> None:

@@ -4,29 +4,18 @@ A better default makes these fail until the runs are repeated. That is no fault 
 leaves them out: there the records are judged by their own recipes (tests/test_docs.py).
 """
 
-from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
-from stored_studies import (
-    ABLATIONS,
-    METHODS,
-    ROOT,
-    VOC256,
-    ablation,
-    assert_in_docs,
-    on_mosaics,
-    on_scenes,
-    on_voc,
-    tuning,
-)
+from stored_studies import ROOT, VOC256, assert_in_docs, pages, scores_on, words_of
 from test_docs import bench_records
 
 from segue.core import plugins
 from segue.core.config import read_back
 from segue.core.metrics import RunScores, run_scores
 from segue.core.overrides import differences
+from segue.core.packed import packed_places
 from segue.core.records import read_run, read_yaml
 from segue.engine.recipe import complete, find_recipe, resolve
 from segue.report.study import study_csv
@@ -43,26 +32,18 @@ def nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.parametrize("page", ABLATIONS)
-def test_ablations_are_those_of_today(page: str, tmp_path: Path) -> None:
-    ablation(tmp_path / page)
-    assert_in_docs(tmp_path / page, settings=True)
-
-
-def test_comparisons_are_those_of_today(tmp_path: Path) -> None:
-    pages = {"scenes-4-2-methods.md": on_scenes, "mosaic-8-1.md": on_mosaics}
-    pages |= {f"{name}.md": partial(on_voc, split) for split, (_, name) in VOC256.items()}
-    for name, study in pages.items():
-        table = study(page=tmp_path / name)
-        assert_in_docs(tmp_path / name, settings=True)
-        assert study is on_mosaics or set(table.entries) == set(METHODS.split(","))
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_study_is_that_of_today(page: Path, segue, tmp_path: Path) -> None:
+    code, _, said = segue(*words_of(page), "--page", tmp_path / page.name)
+    assert code == 0, said
+    assert_in_docs(tmp_path / page.name, settings=True)
 
 
 @pytest.mark.parametrize("split", VOC256)
-def test_shipped_recipes_have_what_was_chosen(split: str, tmp_path: Path) -> None:
-    tuning(split, tmp_path / "page.md")
+def test_shipped_recipes_have_what_was_chosen(split: str) -> None:
     chosen = read_yaml(ROOT / "results" / "voc256" / "tuning" / f"voc-{split}-overlapped" / "choice.yaml")
-    shipped, tuned = read_yaml(find_recipe(VOC256[split][0]))["methods"], set(METHODS.split(","))
+    recipe, page = VOC256[split]
+    shipped, tuned = read_yaml(find_recipe(recipe))["methods"], {*scores_on(f"{page}.md")}
     assert {name: entry for name, entry in shipped.items() if name in tuned} == chosen
     assert set(chosen) == tuned - {"finetune", "joint"}
     assert set(shipped) <= {*plugins.names("method")}
@@ -77,12 +58,12 @@ def test_runs_of_the_readme_are_those_of_today() -> None:
 
 def test_caf_leads_on_15_1() -> None:
     """Of all methods that keep no images, on all classes and in hIoU; and MiB on both splits."""
-    table = on_voc("15-1")
-    for score in (lambda name: table.ours(name)[2].mean, lambda name: table.others(name)[2].mean):
-        assert max((name for name in table.entries if name != "joint"), key=score) == "caf"
-    for split, least in {"15-1": 3, "15-5": 0}.items():
-        pair = on_voc(split, "mib,caf")
-        assert pair.ours("caf")[2].mean - pair.ours("mib")[2].mean >= least
+    methods = scores_on("voc256-15-1.md")
+    for score in ("all", "hIoU"):
+        assert max(methods.keys() - {"joint"}, key=lambda name: methods[name][score]) == "caf"
+    for (_, page), least in zip(VOC256.values(), (3, 0), strict=True):
+        methods = scores_on(f"{page}.md")
+        assert methods["caf"]["all"] - methods["mib"]["all"] >= least
 
 
 def test_the_records_show_the_point() -> None:
@@ -114,8 +95,12 @@ def test_stored_figures_reach_what_was_aimed_at() -> None:
     assert all(0.8 <= case["ratio"] <= 1.2 for case in records["plan"]["cases"].values())
 
 
-@pytest.mark.parametrize(("file", "runs"), [("voc256.csv", "voc256/compare"), ("scenes.csv", "compare")])
+@pytest.mark.parametrize(
+    ("file", "runs"),
+    [("voc256.csv", "voc256/compare"), ("scenes.csv", "compare"), ("voc256-2.csv", "voc256-2/compare")],
+)
 def test_tables_to_load_are_made_of_the_records(file: str, runs: str) -> None:
     folder = Path(__file__).parents[1] / "results"
-    stored = sorted((folder / runs).glob("*/*-s?"))
+    study = folder / runs / "study.jsonl"
+    stored = packed_places(study) if study.is_file() else sorted((folder / runs).glob("*/*-s?"))
     assert (folder / file).read_text() == study_csv([read_run(place) for place in stored])

@@ -159,6 +159,17 @@ def test_nothing_is_written_before_anything_is_finished(segue, tmp_path, recipe,
     assert planned[1].start == planned[0].folder, "step 0 is trained once"
 
 
+def test_rows_of_the_recipe_are_tuned_by_their_own_names(segue, tmp_path, planned):
+    recipe = tmp_path / "my.yaml"
+    rows = f"methods: {{stiff: {{method.name: mib, {KD}: 7, method.start: random}}}}"
+    recipe.write_text(f"{rows}\ntune: {{stiff: {{{KD}: [3, 30]}}}}\n")
+    assert segue("tune", recipe, *HERE, "--out", tmp_path / "out", *TINY)[0] == 0
+    assert [job.folder.name for job in planned] == ["stiff-3", "stiff-30"]
+    asked = [(job.config.method.name, job.config.method.params.kd_weight) for job in planned]
+    assert asked == [("mib", 3.0), ("mib", 30.0)]
+    assert {job.config.method.start for job in planned} == {"random"}, "what the row says besides"
+
+
 def test_share_that_the_recipe_holds_out_is_respected(segue, tmp_path, recipe, planned):
     good = recipe.read_text()
     recipe.write_text(f"scenario: {{hold_out: 0.4}}\n{good}")

@@ -21,7 +21,7 @@ from segue.core.overrides import parse_overrides
 from segue.core.progress import Display
 from segue.core.records import atomic_file, read_yaml
 from segue.engine.folder import plain_name
-from segue.engine.recipe import for_method, resolve
+from segue.engine.recipe import for_method, named_rows, resolve
 from segue.report import Trials, TuningTable, choice_yaml, tuning_page, tuning_table
 from segue.report.tables import sheet_table
 from segue.report.tuning import CRITERIA, FIRST, Choice, price_sheet
@@ -133,11 +133,14 @@ def _read_choice(path: Path) -> Choice:
 
 
 def read_candidates(recipe: Path) -> Candidates:
-    """The section `tune` of a recipe: one key and equally many different values for each method."""
+    """The section `tune` of a recipe: one key and equally many different values for each method.
+
+    A row of the section `methods` under a name of its own counts as a method.
+    """
     section = read_yaml(recipe).get("tune")
     if not isinstance(section, Mapping) or not section:
         raise UserError(f"{recipe} has no section 'tune': {{mib: {{method.params.kd_weight: [3, 10, 30]}}}}.")
-    known, found = plugins.names("method"), Candidates()
+    known, found = [*plugins.names("method"), *named_rows(recipe)], Candidates()
     for name, entry in section.items():
         where = f"{recipe}: tune: {name}"
         if name not in known:
