@@ -111,6 +111,29 @@ def test_handlers_are_as_before() -> None:
     assert signal.set_wakeup_fd(-1) == -1
 
 
+def test_handlers_are_as_before_though_a_reader_dies_at_the_end(monkeypatch) -> None:
+    """torch's handler of dead readers raises an error wherever the main thread is."""
+    if not hasattr(signal, "SIGCHLD"):
+        pytest.skip("no SIGCHLD here")
+
+    def raises(number: int, frame: object) -> None:
+        raise RuntimeError("a reader was killed")
+
+    def dies_before(descriptor: int, **options: bool) -> int:
+        os.kill(os.getpid(), signal.SIGCHLD)
+        return set_wakeup_fd(descriptor, **options)
+
+    set_wakeup_fd, handler = signal.set_wakeup_fd, signal.signal(signal.SIGCHLD, raises)
+    try:
+        with interrupts(Display(quiet=True)):
+            monkeypatch.setattr(signal, "set_wakeup_fd", dies_before)
+        assert signal.getsignal(signal.SIGCHLD) is raises
+        assert set_wakeup_fd(-1) == -1
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
+        set_wakeup_fd(-1)
+
+
 def test_what_is_ignored_stays_ignored() -> None:
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
