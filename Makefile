@@ -120,8 +120,9 @@ results: $(STAMP)
 		--page docs/results/table$$item.md --quiet > /dev/null || exit 1; done
 
 # the second protocol (docs/protocol.md): each line goes on where it stopped, so does the whole
-VOC2 := data.root=data/voc256 model.weights=weights/resnet18.safetensors train.cache_disk_gb=8
-ADE2 := data.root=data/ade11 model.weights=weights/resnet18.safetensors train.cache_disk_gb=8
+BOTH2 := model.weights=weights/resnet18.safetensors train.precision=bf16 train.cache_disk_gb=8
+VOC2 := data.root=data/voc256 $(BOTH2)
+ADE2 := data.root=data/ade11 $(BOTH2)
 CAF2 := caf,caf-similar,caf-imagined,caf-no-memory,caf-paper,caf-official
 METHODS2 := mib,mib-similar,$(CAF2),finetune,lwf,ewc,lwf_mc,pi,rw,ilt,incseg,plop,sdr,ssul,dft,dkd,star,rcil,mbs,acil,joint
 BEST2 := mib,caf,caf-similar,caf-imagined,sdr,dkd,ssul,joint

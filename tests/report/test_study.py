@@ -90,6 +90,33 @@ def test_a_line_per_method_and_setting(make_run, tmp_path: Path) -> None:
     assert path.read_text() == study_csv(runs)
 
 
+def test_rows_of_one_method_have_the_names_of_their_study(make_run) -> None:
+    """Of any other folder the name stands in brackets; so it does where two studies have the same name."""
+    rows = {"caf-s0": 1, "caf-similar-s0": 2, "mine": 3, "a/mib-s0": 4, "b/mib-s0": 5}
+    runs = []
+    for name, weight in rows.items():
+        run = make_run("mib" if "mib" in name else "caf", name=f"run-{weight}", seed=0)
+        recipe = {**run.recipe, "method": {**run.recipe["method"], "params": {"kd_weight": weight}}}
+        runs.append(dataclasses.replace(run, recipe=recipe, folder=Path(name)))
+    labels = [entry.label for entry in compare(runs).entries]
+    assert labels == ["caf", "caf-similar", "caf (mine)", "mib (mib-s0)", "mib (mib-s0)"]
+
+
+def test_a_summary_as_a_picture_has_mean_ranks(make_run, tmp_path: Path) -> None:
+    runs = [make_run(method, seed=0) for method in ("caf", "mib", "finetune", "joint")]
+    with pytest.raises(UserError, match="three methods that were all run in the same two settings"):
+        write_report(runs, tmp_path / "ranks.svg", summary=True)
+    for run in tuple(runs):
+        steps = tuple(
+            dataclasses.replace(each, policy={**each.policy, "mode": "disjoint"}) for each in run.steps
+        )
+        runs.append(dataclasses.replace(run, steps=steps))
+    with pytest.raises(UserError, match=r"a summary is written as \.csv, \.svg"):
+        write_report(runs, tmp_path / "ranks.html", summary=True)
+    text = write_report(runs, tmp_path / "ranks.svg", summary=True).read_text()
+    assert "mean rank over 2 settings" in text and "finetune" in text and "joint" not in text
+
+
 def test_differences_are_those_of_the_table_and_have_an_interval(make_run) -> None:
     runs = [with_counts(make_run(name, seed=seed)) for name in ("caf", "mib") for seed in (0, 1)]
     comparison = compare(runs)

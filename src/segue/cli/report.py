@@ -23,7 +23,10 @@ def command(
         Path, out_option("File to write: .html, .md, .csv, .json; curves alone: .pdf, .svg, .png.", "FILE")
     ] = Path("report.html"),
     summary: Annotated[
-        bool, flag("--summary", help="Of a .csv a line per method and setting, over seeds, with costs.")
+        bool, flag(
+            "--summary",
+            help="All settings together: .csv with a line per method and setting, .svg with mean ranks.",
+        )
     ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -37,6 +40,8 @@ def command(
     segue report results/compare/*/* --out results/compare/study.jsonl
 
     segue report results/compare/study.jsonl --out results/compare.csv --summary
+
+    segue report results/compare/study.jsonl --out ranks.svg --summary
 
     The page is one self-contained file.
     study.jsonl packs the records of many runs into one file, which is read as if the folders were there.

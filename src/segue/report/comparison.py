@@ -218,10 +218,25 @@ def _entries(runs: Sequence[RunRecord]) -> tuple[Entry, ...]:
         rows.setdefault((settings, repeats[settings, seed]), []).append(run)
         repeats[settings, seed] += 1
     names = [_method_name(members[0]) for members in rows.values()]
+    in_study = [_name_in_study(members[0], name) for name, members in zip(names, rows.values(), strict=True)]
     return tuple(
-        Entry(name if names.count(name) == 1 else f"{name} ({members[0].name})", name, tuple(members))
-        for name, members in zip(names, rows.values(), strict=True)
+        Entry(_label(position, names, in_study, members[0]), names[position], tuple(members))
+        for position, members in enumerate(rows.values())
     )
+
+
+def _label(position: int, names: Sequence[str], in_study: Sequence[str], run: RunRecord) -> str:
+    """The method; where several rows have it, the name of the row in its study or of the run's folder."""
+    name, row = names[position], in_study[position]
+    if names.count(name) == 1:
+        return name
+    return row if row and in_study.count(row) == 1 else f"{name} ({run.name})"
+
+
+def _name_in_study(run: RunRecord, method: str) -> str:
+    """`caf-similar` of a run caf-similar-s0 with seed 0; empty if the folder is not called so."""
+    row, end, _ = run.name.rpartition(f"-s{run.steps[0].seed}")
+    return row if run.name == row + end and row.startswith(method) else ""
 
 
 def _settings(run: RunRecord) -> str:

@@ -20,7 +20,7 @@ from segue.report.comparison import Comparison, Entry, compare
 from segue.report.html import render
 from segue.report.line_charts import step_panels_chart
 from segue.report.markdown import markdown_tables
-from segue.report.study import packed_study, study_csv
+from segue.report.study import packed_study, study_csv, study_ranks
 
 FINAL = ("average", "forgetting", "backward_transfer", "stability", "plasticity", "gap_to_joint")
 """scores of a finished run as a whole"""
@@ -29,16 +29,15 @@ FINAL = ("average", "forgetting", "backward_transfer", "stability", "plasticity"
 def write_report(runs: Sequence[RunRecord], path: str | Path, summary: bool = False) -> Path:
     """Write what the ending of `path` asks for: .html, .md, .csv, .json; the curves as .svg, .pdf, .png.
 
-    `study.jsonl` packs the runs; `summary`: of a .csv a line per method and setting.
+    `study.jsonl` packs the runs; `summary`: all settings, as a .csv with a line per method and setting, or as
+    a picture of mean ranks.
     """
     path = Path(path)
     ending = path.suffix.lower()
     if path.name == STUDY_FILE or ending == ".jsonl":
         return _write_text(path, packed_study(runs, path))
     if summary:
-        if ending != ".csv":
-            raise UserError(f"{path}: a line per method and setting is written as .csv.")
-        return _write_text(path, study_csv(runs))
+        return _write_summary(runs, path)
     if ending in FORMATS:
         return _write_curves(runs, path)
     if ending not in WRITERS:
@@ -50,6 +49,18 @@ def write_report(runs: Sequence[RunRecord], path: str | Path, summary: bool = Fa
 def _write_text(path: Path, text: str) -> Path:
     write_text(path, text)
     return path
+
+
+def _write_summary(runs: Sequence[RunRecord], path: Path) -> Path:
+    ending = path.suffix.lower()
+    if ending == ".csv":
+        return _write_text(path, study_csv(runs))
+    if ending not in FORMATS:
+        raise UserError(f"{path}: a summary is written as {', '.join(('.csv', *FORMATS))}.")
+    chart = study_ranks(runs)
+    if chart is None:
+        raise UserError(f"{path}: ranks need three methods that were all run in the same two settings.")
+    return chart.save(path)
 
 
 def _write_curves(runs: Sequence[RunRecord], path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""A whole study as one file: packed records (`study.jsonl`), or a CSV with a line per method and setting."""
+"""A whole study as one file: packed records (`study.jsonl`), a CSV with a line per method and setting, or mean ranks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from segue.core.errors import UserError
 from segue.core.image_counts import read_counts
 from segue.core.packed import STUDY_FILE, packed_places, study_line
 from segue.core.records import RunRecord, read_run
+from segue.report.charts import Chart
 from segue.report.comparable import tested_text
 from segue.report.comparison import Comparison, Entry, compare
+from segue.report.ranks import rank_chart
 from segue.report.tables import MEANS
 
 HEADS = (
@@ -61,21 +63,38 @@ def packed_study(runs: Sequence[RunRecord], path: Path) -> str:
 
 def study_csv(runs: Sequence[RunRecord]) -> str:
     """A line per method and setting: means over seeds in percent, and what it cost; empty: not defined."""
-    settings: dict[str, list[RunRecord]] = {}
-    for run in runs:
-        if run.finished:
-            first = run.steps[0]
-            settings.setdefault(json.dumps([first.dataset, first.groups, first.policy]), []).append(run)
-    if not settings:
-        raise UserError("There is nothing to write: no run is finished yet.")
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(HEADS), lineterminator="\n")
     writer.writeheader()
-    for group in settings.values():
-        comparison = compare(group)
+    for comparison in _settings(runs):
         for entry in comparison.entries:
             writer.writerow(_line(entry, comparison))
     return text.getvalue()
+
+
+def study_ranks(runs: Sequence[RunRecord]) -> Chart | None:
+    """Mean ranks over all settings of the methods that were run in each of them; Joint has no rank."""
+    scores = {
+        str(position): {
+            entry.label: entry.final_stat(lambda scores: scores.final.all, None).mean
+            for entry in comparison.entries
+            if not entry.offline
+        }
+        for position, comparison in enumerate(_settings(runs))
+    }
+    return rank_chart("Methods", scores)
+
+
+def _settings(runs: Sequence[RunRecord]) -> list[Comparison]:
+    """The finished runs of each data set, split and mode."""
+    groups: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        if run.finished:
+            first = run.steps[0]
+            groups.setdefault(json.dumps([first.dataset, first.groups, first.policy]), []).append(run)
+    if not groups:
+        raise UserError("There is nothing to write: no run is finished yet.")
+    return [compare(group) for group in groups.values()]
 
 
 def _line(entry: Entry, comparison: Comparison) -> dict[str, str | int]:
