@@ -320,6 +320,17 @@ def test_what_was_not_gathered_cannot_be_taken(method: str, source: str, donor, 
     assert message == f"{method} gathers state while it trains step 0: it cannot start from {folder}."
 
 
+def test_a_model_that_was_replaced_is_no_start_for_others(donor, tmp_path: Path) -> None:
+    folder = donor(short("acil"))
+    for method, words in (("mib", ()), ("acil", ("method.params.ridge=3",))):
+        message = refusal(short(method, *words), folder, tmp_path)
+        assert message.startswith("acil puts something else in the place of the model that step 0 trains:")
+
+
+def test_a_replaced_model_is_a_start_for_the_same_settings(donor, tmp_path: Path) -> None:
+    check(short("acil"), donor(short("acil", "method.params.confidence=0.2")), tmp_path)
+
+
 def test_other_settings_of_what_is_gathered_are_refused(donor, tmp_path: Path) -> None:
     assert "gathers state" in refusal(short("ewc"), donor(short("ewc", "method.params.alpha=0.5")), tmp_path)
 
@@ -420,6 +431,7 @@ def test_who_starts_as_others_do_and_who_gathers_state() -> None:
     assert {name for name, start in starts.items() if start.gathered is not None} == {
         *("dkd", "ewc", "pi", "rw", "sdr")
     }
+    assert {name for name, start in starts.items() if start.replaced is not None} == {"acil"}
 
 
 def test_stored_first_step_is_that_of_the_run(donor) -> None:

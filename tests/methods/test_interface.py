@@ -167,6 +167,13 @@ class StartsAnyhow(Base):
         return True
 
 
+class ReplacesTheModel(Base):
+    @torch.no_grad()
+    def end_step(self, ctx: StepContext) -> None:
+        for parameter in self.model.parameters():
+            parameter.mul_(0.5)
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
@@ -177,6 +184,7 @@ class StartsAnyhow(Base):
         (TrainsTheTeacher, "changed the teacher"),
         (WeighsSaliency, "names a folder of maps"),
         (StartsAnyhow, r"start\(\) gives True"),
+        (ReplacesTheModel, r"let start\(\) say `replaced`"),
         (NewLabelsOnly, "not finite with old labels at step 1"),
         (ReplaysANumber, "no ReplayConfig"),
     ],

@@ -55,6 +55,14 @@ def test_who_takes_it_from_whom(tmp_path: Path) -> None:
     ]
 
 
+def test_who_replaces_the_trained_model_takes_and_does_not_give(tmp_path: Path) -> None:
+    run(short("acil"), tmp_path / "acil-before", display=QUIET)
+    plan = places(tmp_path, "acil", "mib")
+    plan[tmp_path / "other"] = short("acil", "method.params.ridge=3")
+    assert planned(plan, tmp_path) == {"mib": None, "acil": "acil-before", "other": "mib"}
+    assert planned(plan, tmp_path / "elsewhere") == {"mib": None, "acil": "mib", "other": "mib"}
+
+
 def test_seeds_and_first_steps_of_their_own_share_nothing(tmp_path: Path) -> None:
     plan = {tmp_path / f"mib-{seed}": short("mib", f"train.seed={seed}") for seed in (0, 1)}
     plan[tmp_path / "slow"] = short("mib", "train.seed=0", "optim.lr_first=0.001")

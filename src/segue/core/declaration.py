@@ -71,6 +71,8 @@ class Start:
     """settings that decide the model; empty: plain cross-entropy on the bare network, as in most methods"""
     gathered: Mapping[str, Any] | None = None
     """settings that decide the state gathered during training; None: no such state"""
+    replaced: Mapping[str, Any] | None = None
+    """settings that decide what takes the place of the trained model when the step ends; None: it stays"""
 
 
 def plain_start(config: Any) -> Start:

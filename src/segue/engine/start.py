@@ -39,6 +39,8 @@ class FirstStep:
     """settings, classes and images that decide the model"""
     gathered: str | None
     """settings that decide the state gathered in training, as JSON; None: no such state"""
+    replaced: str | None = None
+    """settings that decide what takes the place of the trained model, as JSON; None: it stays"""
     place: Path | None = None
     """folder of the images"""
 
@@ -47,7 +49,8 @@ class FirstStep:
         return "sha256:" + hashlib.sha256(json.dumps(self.decides, sort_keys=True).encode()).hexdigest()
 
     def can_start_from(self, other: FirstStep) -> bool:
-        return self.hash == other.hash and self.gathered in (None, other.gathered)
+        fits = self.gathered in (None, other.gathered) and other.replaced in (None, self.replaced)
+        return self.hash == other.hash and fits
 
     def has_pictures_of(self, other: FirstStep) -> bool:
         """Whether images of the same names are the same pictures: their folder is the same, or has moved."""
@@ -71,7 +74,11 @@ def first_step(config: RunConfig, manifest: Mapping[str, Any]) -> FirstStep:
     }
     root = getattr(config.data, "root", None)
     place = user_path(root).resolve() if root else None
-    return FirstStep(decides, None if start.gathered is None else json.dumps(start.gathered), place)
+    return FirstStep(decides, _json(start.gathered), _json(start.replaced), place)
+
+
+def _json(settings: Mapping[str, Any] | None) -> str | None:
+    return None if settings is None else json.dumps(settings)
 
 
 def weights_content(config: RunConfig) -> str | None:
@@ -102,7 +109,8 @@ def _of_method(kind: type[Method], config: RunConfig) -> Start:
     # networks of other libraries have a classifier of their own, under other names than that of a method
     own_classifier = config.model.network is not None and "classifier" in kind.needs
     model = {**whose, **said.model} if said.model or own_classifier else {}
-    return Start(model, None if said.gathered is None else {**whose, **said.gathered})
+    gathered = None if said.gathered is None else {**whose, **said.gathered}
+    return Start(model, gathered, None if said.replaced is None else {**whose, **said.replaced})
 
 
 def stored_first_step(folder: Path) -> tuple[FirstStep, RunConfig]:
@@ -144,6 +152,11 @@ def read_start(folder: Path, config: RunConfig, manifest: Mapping[str, Any]) -> 
     if ours.hash != theirs.hash:
         lines = "\n  ".join(differences(theirs.decides, ours.decides))
         raise UserError(f"Step 0 of {folder} is another one than this run's (theirs -> ours):\n  {lines}")
+    if theirs.replaced not in (None, ours.replaced):
+        raise UserError(
+            f"{recipe.method.name} puts something else in the place of the model that step 0 trains:"
+            f" {config.method.name} cannot start from {folder}."
+        )
     if not ours.can_start_from(theirs):
         raise UserError(
             f"{config.method.name} gathers state while it trains step 0: it cannot start from {folder}."

@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor
 
 from segue.core.config import Positive
-from segue.core.declaration import About, ClassMemory, plain_start
+from segue.core.declaration import About, ClassMemory, Start
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import cross_entropy, labels_of_map, wide
@@ -56,7 +56,6 @@ class ACIL(Method):
         keeps="sums",
         of_class=ClassMemory(numbers=2 * 2048),
     )
-    start = staticmethod(plain_start)
     needs = frozenset({"h", "classifier"})
 
     def __init__(self, config: Config, model: Network) -> None:
@@ -65,6 +64,10 @@ class ACIL(Method):
         doubles = {"dtype": torch.float64}
         self.register_buffer("products", torch.zeros(config.width, config.width, **doubles))
         self.register_buffer("targets", torch.zeros(config.width, 0, **doubles))
+
+    @classmethod
+    def start(cls, config: Config) -> Start:
+        return Start(replaced={"width": config.width, "ridge": config.ridge})
 
     @classmethod
     def trains(cls, step: Step) -> bool:

@@ -115,10 +115,24 @@ def check_declarations(bench: Bench) -> None:
     """What is read before a method is built: its start, and the folder of its saliency maps."""
     start = bench.kind.start(bench.params)
     assert isinstance(start, Start), f"start() gives {start!r}, no Start"
-    json.dumps([start.model, start.gathered])  # they are compared with those of other runs
+    json.dumps([start.model, start.gathered, start.replaced])  # they are compared with those of other runs
     saliency = getattr(bench.params, "saliency", None)
     assert saliency is None or isinstance(saliency, str), (
         f"the setting 'saliency' names a folder of maps; it is {saliency!r}"
+    )
+
+
+def check_end_of_first_step(bench: Bench) -> None:
+    """The model that step 0 trains stays as it is when the step ends, unless `start` says otherwise."""
+    method, first = bench.method(), bench.scenario[0]
+    session = bench.begin(method, first)
+    bench.train(session, first, range(2))
+    before = copy.deepcopy(method.model.state_dict())
+    bench.finish(session, first)
+    after = method.model.state_dict()
+    same = before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    assert same or bench.kind.start(bench.params).replaced is not None, (
+        "end_step() changes the model of step 0, from which others could start: let start() say `replaced`"
     )
 
 
@@ -318,6 +332,7 @@ def _copy(node: Any) -> Any:
 CHECKS = (
     check_declarations,
     check_losses,
+    check_end_of_first_step,
     check_teacher,
     check_predictions,
     check_known_maps,
