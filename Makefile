@@ -125,8 +125,8 @@ VOC2 := data.root=data/voc256 $(BOTH2)
 ADE2 := data.root=data/ade11 $(BOTH2)
 CAF2 := caf,caf-similar,caf-imagined,caf-no-memory,caf-paper,caf-official
 METHODS2 := mib,mib-similar,$(CAF2),finetune,lwf,ewc,lwf_mc,pi,rw,ilt,incseg,plop,sdr,ssul,dft,dkd,star,rcil,mbs,acil,joint
-BEST2 := mib,caf,caf-similar,caf-imagined,sdr,dkd,ssul,joint
-TUNED2 := mib,caf,plop,star,rcil,mbs,acil
+BEST2 := mib,caf,caf-similar,caf-imagined,sdr,dkd,ssul,acil,joint
+TUNED2 := mib,mib-similar,caf,caf-similar,caf-imagined,caf-no-memory,plop,sdr,lwf,ilt,lwf_mc,incseg,ssul,dft,ewc,pi,rw,dkd,star,rcil,mbs,acil
 COMPARE2 := $(BIN)/segue compare voc256-2.yaml --out results/voc256-2/compare
 
 voc256-2: $(STAMP)
