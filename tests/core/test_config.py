@@ -227,7 +227,7 @@ def test_section_must_be_a_mapping(value):
         ("optim", "momentum", 1, "less than 1"),
         ("optim", "momentum", float("nan"), "less than 1"),
         ("optim", "clip", -1, "greater than 0"),
-        ("optim", "clip", False, "greater than 0"),
+        ("optim", "clip", False, "it takes a number"),
         ("optim", "nesterov", "maybe", "boolean"),
         ("train", "epochs", 0, "greater than or equal to 1"),
         ("train", "epochs", 2.5, "integer"),
@@ -252,6 +252,14 @@ def test_bad_entry_of_a_list_is_named_by_its_place():
         recipe(scenario={"split": [["cat", 2.5]]})
     with pytest.raises(UserError, match=r"'train\.scale\.1' is -1: "):
         recipe(train={"scale": [1, -1]})
+
+
+@pytest.mark.parametrize("key", ["train.epochs", "train.epochs_next", "optim.lr_first", "eval.size", "optim.clip"])
+def test_true_is_no_number(key: str):
+    """It would be taken as 1."""
+    section, _, name = key.partition(".")
+    with pytest.raises(UserError, match=f"'{key}' is True: it takes a number"):
+        recipe(**{section: {name: True}})
 
 
 def test_missing_keys_are_all_named():

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -292,6 +292,9 @@ def _check_keys(kind: type, values: Mapping[str, Any], where: str) -> None:
             if not isinstance(value, Mapping):
                 raise UserError(f"'{_dotted(where, key)}' is a section: write '{key}: {{key: value}}'.")
             _check_keys(hints[key], value, _dotted(where, key))
+        kinds = (hints[key], *get_args(hints[key]))
+        if isinstance(value, bool) and bool not in kinds and {int, float} & set(kinds):
+            raise UserError(f"'{_dotted(where, key)}' is {value!r}: it takes a number.")
 
 
 def _meant(kind: type, key: str, where: str) -> str:
