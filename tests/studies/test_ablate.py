@@ -97,6 +97,12 @@ def test_words_reach_every_row_but_do_not_undo_it():
     assert not baseline.layer.enabled
 
 
+def test_words_win_over_what_all_rows_share():
+    assert config_of("table3", 8, "scenes").method.params.layer_since == 0
+    params = config_of("table3", 8, "scenes", "method.params.layer_since=1").method.params
+    assert params.layer_since == 1 and params.rehearsal.weight == 0
+
+
 def test_options_choose_split_mode_and_seed():
     table = read_ablation(TABLES["table7"])
     config = row_recipe(table, table.rows[0], "scenes", "4-2", "disjoint", ["train.seed=1"], 7)

@@ -34,7 +34,7 @@ class AblationTable:
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     """split and mode by data set"""
     params: dict[str, Any] = field(default_factory=dict)
-    """settings of the method in all rows, unless a row says otherwise"""
+    """settings of the method in all rows, unless the command or a row says otherwise"""
 
     def paper_setting(self, asked: str) -> str:
         """The setting of the paper's numbers that stand beside ours: the same one, or the first there is."""

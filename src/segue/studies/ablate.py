@@ -98,17 +98,17 @@ def row_recipe(
     device: str = "auto",
     say: Callable[[str], None] | None = None,
 ) -> RunConfig:
-    """The recipe of one row: a recipe file, what was asked for, then what makes the row."""
+    """The recipe of one row: a recipe file, what all rows share, what was asked for, then what makes the row."""
     setting = table.settings.get(dataset, {})
     scenario = {
         "dataset": dataset,
         "split": split or setting.get("split"),
         "mode": mode or setting.get("mode"),
     }
-    said = {"scenario": {key: value for key, value in scenario.items() if value}}
+    said: dict[str, Any] = {"scenario": {key: value for key, value in scenario.items() if value}}
+    said["method"] = {"params": table.params}
     # what makes the row wins over the words, or a word could undo it
-    params = merge(table.params, row.params)
-    fixed: dict[str, Any] = {"train": {"seed": seed}, "method": {"name": "caf", "params": params}}
+    fixed: dict[str, Any] = {"train": {"seed": seed}, "method": {"name": "caf", "params": row.params}}
     stored = for_method("caf", recipe) if recipe else {}
     asked = merge(merge(merge(stored, said), parse_overrides(words)), fixed)
     asked, preset = with_preset(asked, stored, device, say)
