@@ -126,17 +126,16 @@ ADE2 := data.root=data/ade11 $(BOTH2)
 CAF2 := caf,caf-similar,caf-imagined,caf-no-memory,caf-paper,caf-official
 METHODS2 := mib,mib-similar,$(CAF2),finetune,lwf,ewc,lwf_mc,pi,rw,ilt,incseg,plop,sdr,ssul,dft,dkd,star,rcil,mbs,acil,joint
 BEST2 := mib,caf,caf-similar,caf-imagined,sdr,dkd,ssul,acil,joint
-TUNED2 := mib,mib-similar,caf,caf-similar,caf-imagined,caf-no-memory,plop,sdr,lwf,ilt,lwf_mc,incseg,ssul,dft,ewc,pi,rw,dkd,star,rcil,mbs,acil
 COMPARE2 := $(BIN)/segue compare voc256-2.yaml --out results/voc256-2/compare
 
 voc256-2: $(STAMP)
-	@$(BIN)/segue tune voc256-2.yaml --on voc --split 15-1 --by hIoU --methods $(TUNED2) --out results/voc256-2/tuning $(VOC2)
+	@$(BIN)/segue tune voc256-2.yaml --on voc --split 15-1 --by hIoU --out results/voc256-2/tuning $(VOC2)
 	@for split in 15-1 15-5; do $(COMPARE2) --on voc --split $$split --methods $(METHODS2) $(VOC2) || exit 1; done
 	@for seeds in 1 3; do $(COMPARE2) --on voc --split 10-1 --methods $(BEST2) --seeds $$seeds $(VOC2) && \
 		$(COMPARE2) --on folder --split 6-1 --methods $(BEST2) --seeds $$seeds $(ADE2) || exit 1; done
 	@for split in 15-1 15-5; do $(COMPARE2) --on voc --split $$split --methods $(METHODS2) --seeds 3 $(VOC2) || exit 1; done
 	@$(BIN)/segue reproduce table1 table3 table5 table6 table7 --scale voc256-2 --out results/voc256-2/paper
-	@$(BIN)/segue tune voc256-2.yaml --on voc --split 15-5 --by hIoU --methods $(TUNED2) --out results/voc256-2/tuning \
+	@$(BIN)/segue tune voc256-2.yaml --on voc --split 15-5 --by hIoU --out results/voc256-2/tuning \
 		--used results/voc256-2/tuning/voc-15-1-overlapped/choice-hiou.yaml $(VOC2)
 	@$(BIN)/segue compare voc256-2-fusion.yaml --on voc --split 15-5 --methods plain,fusion,distilled,both \
 		--out results/voc256-2/fusion $(VOC2)

@@ -227,7 +227,6 @@ def test_section_must_be_a_mapping(value):
         ("optim", "momentum", 1, "less than 1"),
         ("optim", "momentum", float("nan"), "less than 1"),
         ("optim", "clip", -1, "greater than 0"),
-        ("optim", "clip", False, "it takes a number"),
         ("optim", "nesterov", "maybe", "boolean"),
         ("train", "epochs", 0, "greater than or equal to 1"),
         ("train", "epochs", 2.5, "integer"),
@@ -254,12 +253,28 @@ def test_bad_entry_of_a_list_is_named_by_its_place():
         recipe(train={"scale": [1, -1]})
 
 
-@pytest.mark.parametrize("key", ["train.epochs", "train.epochs_next", "optim.lr_first", "eval.size", "optim.clip"])
-def test_true_is_no_number(key: str):
-    """It would be taken as 1."""
+@pytest.mark.parametrize(
+    ("key", "value", "place"),
+    [
+        *(
+            ("train.epochs", True, ""),
+            ("optim.clip", False, ""),
+            ("train.epochs_next", True, ""),
+            ("optim.lr_first", False, ""),
+        ),
+        *(
+            ("eval.size", True, ""),
+            ("train.scale", [True, 1], ".0"),
+            ("scenario.order", ["cat", False], ".1"),
+        ),
+        ("scenario.split", [["cat"], ["dog", True]], ".1.1"),
+    ],
+)
+def test_true_and_false_are_no_numbers(key: str, value: object, place: str):
+    """They would be taken as 1 and 0."""
     section, _, name = key.partition(".")
-    with pytest.raises(UserError, match=f"'{key}' is True: it takes a number"):
-        recipe(**{section: {name: True}})
+    with pytest.raises(UserError, match=f"'{key}{place}' is (True|False), where a number belongs"):
+        recipe(**{section: {name: value}})
 
 
 def test_missing_keys_are_all_named():

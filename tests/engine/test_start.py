@@ -38,7 +38,7 @@ from segue.core.manifest import read_manifest
 from segue.engine import run as run_module
 from segue.engine.checkpoint import CheckpointStore, load_tree
 from segue.engine.recipe import resolve
-from segue.engine.start import can_be_taken, first_step, stored_first_step
+from segue.engine.start import FirstStep, can_be_taken, first_step, stored_first_step
 from segue.methods.base import Method
 from segue.methods.caf import CAF
 from segue.methods.ewc import EWC
@@ -324,7 +324,7 @@ def test_a_model_that_was_replaced_is_no_start_for_others(donor, tmp_path: Path)
     folder = donor(short("acil"))
     for method, words in (("mib", ()), ("acil", ("method.params.ridge=3",))):
         message = refusal(short(method, *words), folder, tmp_path)
-        assert message.startswith("acil puts something else in the place of the model that step 0 trains:")
+        assert message.startswith(f"When step 0 of {folder} ended, acil replaced the model that was trained:")
 
 
 def test_a_replaced_model_is_a_start_for_the_same_settings(donor, tmp_path: Path) -> None:
@@ -420,6 +420,22 @@ def test_what_a_method_file_inherits_does_not_count(tmp_path: Path) -> None:
     assert not decided(tmp_path / "lwf_mc_mine.py").can_start_from(
         decided(tmp_path / "lwf_mc_mine.py", "method.params.kd_weight=1")
     )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "fits"),
+    [
+        ((None, None), ("state", None), True),
+        ((None, None), (None, "other"), False),
+        ((None, "other"), (None, None), True),
+        ((None, "other"), (None, "another"), False),
+        (("state", "other"), ("state", "other"), True),
+        (("state", "other"), ("state", None), False),
+        (("state", None), ("state", "other"), False),
+    ],
+)
+def test_what_is_gathered_and_what_is_replaced_decide_who_may_start(ours, theirs, fits) -> None:
+    assert FirstStep({}, *ours).can_start_from(FirstStep({}, *theirs)) is fits
 
 
 def test_who_starts_as_others_do_and_who_gathers_state() -> None:

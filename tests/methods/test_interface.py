@@ -10,8 +10,9 @@ from segue.core.config import ReplayConfig
 from segue.core.scenario import Step
 from segue.data.batches import Batch
 from segue.losses import cross_entropy
-from segue.methods.base import About, Method, StepContext
+from segue.methods.base import About, Method, StepContext, plain_start
 from segue.testing import check_method
+from segue.testing.methods import check_end_of_first_step
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,8 @@ class StartsAnyhow(Base):
 
 
 class ReplacesTheModel(Base):
+    start = staticmethod(plain_start)
+
     @torch.no_grad()
     def end_step(self, ctx: StepContext) -> None:
         for parameter in self.model.parameters():
@@ -192,3 +195,11 @@ class ReplacesTheModel(Base):
 def test_broken_methods_are_noticed(kind: type[Method], message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         check_method(kind)
+
+
+class ReplacesItForItself(ReplacesTheModel):
+    start = Method.start
+
+
+def test_a_method_that_shares_its_first_step_with_none_may_replace_the_model() -> None:
+    check_method(ReplacesItForItself, checks=[check_end_of_first_step])

@@ -17,7 +17,7 @@ from segue.core.records import RunRecord, has_records, read_run
 from segue.report.comparison import compare
 from segue.report.files import write_report
 from segue.report.paired import paired_sheet
-from segue.report.study import read_runs, study_csv
+from segue.report.study import read_runs, study_csv, study_ranks
 
 
 def with_counts(run: RunRecord, images: int = 10, names: str = "same") -> RunRecord:
@@ -90,31 +90,55 @@ def test_a_line_per_method_and_setting(make_run, tmp_path: Path) -> None:
     assert path.read_text() == study_csv(runs)
 
 
-def test_rows_of_one_method_have_the_names_of_their_study(make_run) -> None:
-    """Of any other folder the name stands in brackets; so it does where two studies have the same name."""
-    rows = {"caf-s0": 1, "caf-similar-s0": 2, "mine": 3, "a/mib-s0": 4, "b/mib-s0": 5}
-    runs = []
-    for name, weight in rows.items():
-        run = make_run("mib" if "mib" in name else "caf", name=f"run-{weight}", seed=0)
-        recipe = {**run.recipe, "method": {**run.recipe["method"], "params": {"kd_weight": weight}}}
-        runs.append(dataclasses.replace(run, recipe=recipe, folder=Path(name)))
+DISJOINT = {"mode": "disjoint", "void": "background", "future": "ignore"}
+
+
+def test_rows_of_one_method_have_the_names_of_their_study(make_run, tmp_path: Path) -> None:
+    """Of any other folder the name stands in brackets."""
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+    names = ("caf-s0", "caf-similar-s0", "plain-s0", "mine")
+    runs = [make_run("caf", name=name, params={"kd_weight": place}) for place, name in enumerate(names)]
+    runs += [make_run("mib", name=f"{place}/mib-s0", params={"place": place}) for place in ("a", "b")]
     labels = [entry.label for entry in compare(runs).entries]
-    assert labels == ["caf", "caf-similar", "caf (mine)", "mib (mib-s0)", "mib (mib-s0)"]
+    assert labels == ["caf", "caf-similar", "caf (plain)", "caf (mine)", "mib (a/mib-s0)", "mib (b/mib-s0)"]
+
+
+def test_a_row_has_the_same_name_in_every_setting(make_run, tmp_path: Path) -> None:
+    """Also where it is the only one of its method."""
+    (tmp_path / "other").mkdir()
+    runs = [
+        make_run("caf", name="caf-s0"),
+        make_run("caf", name="caf-similar-s0", params={"start": "similar"}),
+    ]
+    runs.append(make_run("caf", name="other/caf-similar-s0", policy=DISJOINT, params={"start": "similar"}))
+    rows = csv.DictReader(io.StringIO(study_csv(runs)))
+    assert [row["method"] for row in rows] == ["caf", "caf-similar", "caf-similar"]
 
 
 def test_a_summary_as_a_picture_has_mean_ranks(make_run, tmp_path: Path) -> None:
-    runs = [make_run(method, seed=0) for method in ("caf", "mib", "finetune", "joint")]
-    with pytest.raises(UserError, match="three methods that were all run in the same two settings"):
+    methods = ("caf", "mib", "finetune", "joint")
+    runs = [make_run(method, seed=seed) for seed, method in enumerate(methods)]
+    with pytest.raises(UserError, match="at least two settings, and three methods"):
         write_report(runs, tmp_path / "ranks.svg", summary=True)
-    for run in tuple(runs):
-        steps = tuple(
-            dataclasses.replace(each, policy={**each.policy, "mode": "disjoint"}) for each in run.steps
-        )
-        runs.append(dataclasses.replace(run, steps=steps))
+    (tmp_path / "other").mkdir()
+    runs += [
+        make_run(method, f"other/{method}", seed=seed, policy=DISJOINT) for seed, method in enumerate(methods)
+    ]
     with pytest.raises(UserError, match=r"a summary is written as \.csv, \.svg"):
         write_report(runs, tmp_path / "ranks.html", summary=True)
     text = write_report(runs, tmp_path / "ranks.svg", summary=True).read_text()
-    assert "mean rank over 2 settings" in text and "finetune" in text and "joint" not in text
+    assert "mean rank over 2 settings" in text and "joint" not in text
+    means = {run.method: compare([run]).entries[0].step_stat(2, lambda s: s.all).mean for run in runs[:3]}
+    best_first = sorted(means, key=lambda method: -means[method])
+    chart = study_ranks(runs)
+    assert chart is not None
+    assert ", ".join(f"{method} {rank}.0" for rank, method in enumerate(best_first, 1)) in chart.alt
+    (tmp_path / "again").mkdir()
+    runs += [make_run("caf", f"again/{name}", params={"kd_weight": 2}) for name in ("caf-s0", "other-s0")]
+    runs += [make_run("caf", "caf-s0", params={"kd_weight": 3})]
+    with pytest.raises(UserError, match="Two rows of shapes are called caf: ranks need one of each"):
+        study_ranks(runs)
 
 
 def test_differences_are_those_of_the_table_and_have_an_interval(make_run) -> None:

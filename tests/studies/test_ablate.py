@@ -18,6 +18,7 @@ from segue.core.config import as_dict
 from segue.core.errors import UserError
 from segue.core.progress import Display
 from segue.core.records import read_run
+from segue.engine.recipe import find_recipe
 from segue.engine.run import run
 from segue.models.segmenter import Segmenter
 from segue.studies import pool as grid
@@ -98,7 +99,9 @@ def test_words_reach_every_row_but_do_not_undo_it():
 
 
 def test_words_win_over_what_all_rows_share():
-    assert config_of("table3", 8, "scenes").method.params.layer_since == 0
+    table, file = read_ablation(TABLES["table3"]), find_recipe("voc256-2.yaml")
+    stored = row_recipe(table, table.rows[8], "scenes", None, None, TINY, 0, file).method.params
+    assert stored.ad_weight == 30 and stored.layer_since == 0, "the recipe says 1"
     params = config_of("table3", 8, "scenes", "method.params.layer_since=1").method.params
     assert params.layer_since == 1 and params.rehearsal.weight == 0
 

@@ -23,10 +23,11 @@ def command(
         Path, out_option("File to write: .html, .md, .csv, .json; curves alone: .pdf, .svg, .png.", "FILE")
     ] = Path("report.html"),
     summary: Annotated[
-        bool, flag(
+        bool,
+        flag(
             "--summary",
             help="All settings together: .csv with a line per method and setting, .svg with mean ranks.",
-        )
+        ),
     ] = False,
     quiet: Quiet = False,
     as_json: Json = False,

@@ -283,7 +283,7 @@ def _checker(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 def _check_keys(kind: type, values: Mapping[str, Any], where: str) -> None:
-    """Unknown keys, with the nearest valid one (pydantic names them but does not say what was meant)."""
+    """Refuse what pydantic takes, or names without saying what was meant: keys are looked at one by one."""
     hints = get_type_hints(kind)
     for key, value in values.items():
         if key not in hints:
@@ -292,9 +292,22 @@ def _check_keys(kind: type, values: Mapping[str, Any], where: str) -> None:
             if not isinstance(value, Mapping):
                 raise UserError(f"'{_dotted(where, key)}' is a section: write '{key}: {{key: value}}'.")
             _check_keys(hints[key], value, _dotted(where, key))
-        kinds = (hints[key], *get_args(hints[key]))
-        if isinstance(value, bool) and bool not in kinds and {int, float} & set(kinds):
-            raise UserError(f"'{_dotted(where, key)}' is {value!r}: it takes a number.")
+        _check_truth(hints[key], value, _dotted(where, key))
+
+
+def _check_truth(hint: Any, value: Any, path: str) -> None:
+    """Refuse true and false as numbers: pydantic takes them for 1 and 0."""
+    if isinstance(value, (list, tuple)):
+        for place, each in enumerate(value):
+            _check_truth(hint, each, f"{path}.{place}")
+    kinds = _parts(hint)
+    if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
+        raise UserError(f"'{path}' is {value!r}, where a number belongs.")
+
+
+def _parts(hint: Any) -> set[Any]:
+    """All types of which a type is made, itself included."""
+    return {hint}.union(*map(_parts, get_args(hint)))
 
 
 def _meant(kind: type, key: str, where: str) -> str:

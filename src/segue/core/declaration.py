@@ -72,7 +72,7 @@ class Start:
     gathered: Mapping[str, Any] | None = None
     """settings that decide the state gathered during training; None: no such state"""
     replaced: Mapping[str, Any] | None = None
-    """settings that decide what takes the place of the trained model when the step ends; None: it stays"""
+    """settings that decide what replaces the trained model when step 0 ends; None: the model stays"""
 
 
 def plain_start(config: Any) -> Start:

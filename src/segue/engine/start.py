@@ -40,7 +40,7 @@ class FirstStep:
     gathered: str | None
     """settings that decide the state gathered in training, as JSON; None: no such state"""
     replaced: str | None = None
-    """settings that decide what takes the place of the trained model, as JSON; None: it stays"""
+    """settings that decide what replaces the trained model, as JSON; None: the model stays"""
     place: Path | None = None
     """folder of the images"""
 
@@ -49,8 +49,10 @@ class FirstStep:
         return "sha256:" + hashlib.sha256(json.dumps(self.decides, sort_keys=True).encode()).hexdigest()
 
     def can_start_from(self, other: FirstStep) -> bool:
-        fits = self.gathered in (None, other.gathered) and other.replaced in (None, self.replaced)
-        return self.hash == other.hash and fits
+        """Whether step 0 of the other is that of this one, or this one can make it so when it ends."""
+        if self.gathered is not None:  # what is gathered comes with all the rest, which is taken as it is
+            return (self.hash, self.gathered, self.replaced) == (other.hash, other.gathered, other.replaced)
+        return self.hash == other.hash and other.replaced in (None, self.replaced)
 
     def has_pictures_of(self, other: FirstStep) -> bool:
         """Whether images of the same names are the same pictures: their folder is the same, or has moved."""
@@ -154,8 +156,8 @@ def read_start(folder: Path, config: RunConfig, manifest: Mapping[str, Any]) -> 
         raise UserError(f"Step 0 of {folder} is another one than this run's (theirs -> ours):\n  {lines}")
     if theirs.replaced not in (None, ours.replaced):
         raise UserError(
-            f"{recipe.method.name} puts something else in the place of the model that step 0 trains:"
-            f" {config.method.name} cannot start from {folder}."
+            f"When step 0 of {folder} ended, {recipe.method.name} replaced the model that was trained:"
+            f" only {recipe.method.name} with the same settings can start from it."
         )
     if not ours.can_start_from(theirs):
         raise UserError(

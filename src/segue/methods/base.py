@@ -123,7 +123,7 @@ class Method(Declaration, nn.Module, ABC):
     def start(cls, config: Any) -> Start:
         """What decides step 0: everything, unless a method says less, so that runs may share it."""
         everything = {"method": cls.__name__, **asdict(config)}  # never empty: that would be a plain start
-        return Start(everything, gathered=everything)
+        return Start(everything, gathered=everything, replaced=everything)
 
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:

@@ -217,26 +217,27 @@ def _entries(runs: Sequence[RunRecord]) -> tuple[Entry, ...]:
         # The same seed twice is a repetition and no second sample: it gets a row of its own.
         rows.setdefault((settings, repeats[settings, seed]), []).append(run)
         repeats[settings, seed] += 1
-    names = [_method_name(members[0]) for members in rows.values()]
-    in_study = [_name_in_study(members[0], name) for name, members in zip(names, rows.values(), strict=True)]
+    firsts = [members[0] for members in rows.values()]
+    methods = Counter(map(_method_name, firsts))
+    names = Counter(map(row_name, firsts))
     return tuple(
-        Entry(_label(position, names, in_study, members[0]), names[position], tuple(members))
-        for position, members in enumerate(rows.values())
+        Entry(_label(members[0], methods, names), _method_name(members[0]), tuple(members))
+        for members in rows.values()
     )
 
 
-def _label(position: int, names: Sequence[str], in_study: Sequence[str], run: RunRecord) -> str:
-    """The method; where several rows have it, the name of the row in its study or of the run's folder."""
-    name, row = names[position], in_study[position]
-    if names.count(name) == 1:
-        return name
-    return row if row and in_study.count(row) == 1 else f"{name} ({run.name})"
+def _label(run: RunRecord, methods: Counter[str], names: Counter[str]) -> str:
+    """The method; where several rows have it, the name of the row; where several have that, the folder."""
+    method, name = _method_name(run), row_name(run)
+    if methods[method] == 1:
+        return method
+    return name if names[name] == 1 else f"{method} ({run.folder.parent.name}/{run.name})"
 
 
-def _name_in_study(run: RunRecord, method: str) -> str:
-    """`caf-similar` of a run caf-similar-s0 with seed 0; empty if the folder is not called so."""
-    row, end, _ = run.name.rpartition(f"-s{run.steps[0].seed}")
-    return row if run.name == row + end and row.startswith(method) else ""
+def row_name(run: RunRecord) -> str:
+    """By the folder of a run: caf-similar-s0 with seed 0 is `caf-similar`, any other is `caf (folder)`."""
+    method, name = _method_name(run), run.name.removesuffix(f"-s{run.steps[0].seed}")
+    return name if name != run.name and name.startswith(method) else f"{method} ({name})"
 
 
 def _settings(run: RunRecord) -> str:

@@ -59,7 +59,9 @@ def _write_summary(runs: Sequence[RunRecord], path: Path) -> Path:
         raise UserError(f"{path}: a summary is written as {', '.join(('.csv', *FORMATS))}.")
     chart = study_ranks(runs)
     if chart is None:
-        raise UserError(f"{path}: ranks need three methods that were all run in the same two settings.")
+        raise UserError(
+            f"{path}: ranks need at least two settings, and three methods that were run in each of them."
+        )
     return chart.save(path)
 
 

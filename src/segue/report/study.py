@@ -1,4 +1,4 @@
-"""A whole study as one file: packed records (`study.jsonl`), a CSV with a line per method and setting, or mean ranks."""
+"""A whole study as one file: packed records (`study.jsonl`), a line per method and setting, or mean ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from segue.core.errors import UserError
@@ -16,7 +16,7 @@ from segue.core.packed import STUDY_FILE, packed_places, study_line
 from segue.core.records import RunRecord, read_run
 from segue.report.charts import Chart
 from segue.report.comparable import tested_text
-from segue.report.comparison import Comparison, Entry, compare
+from segue.report.comparison import Comparison, Entry, compare, row_name
 from segue.report.ranks import rank_chart
 from segue.report.tables import MEANS
 
@@ -66,26 +66,41 @@ def study_csv(runs: Sequence[RunRecord]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(HEADS), lineterminator="\n")
     writer.writeheader()
-    for comparison in _settings(runs):
+    comparisons = _comparison_per_setting(runs)
+    name_of = _names(comparisons)
+    for comparison in comparisons:
         for entry in comparison.entries:
-            writer.writerow(_line(entry, comparison))
+            writer.writerow(_line(name_of(entry), entry, comparison))
     return text.getvalue()
 
 
 def study_ranks(runs: Sequence[RunRecord]) -> Chart | None:
     """Mean ranks over all settings of the methods that were run in each of them; Joint has no rank."""
-    scores = {
-        str(position): {
-            entry.label: entry.final_stat(lambda scores: scores.final.all, None).mean
-            for entry in comparison.entries
-            if not entry.offline
-        }
-        for position, comparison in enumerate(_settings(runs))
-    }
+    comparisons = _comparison_per_setting(runs)
+    name_of = _names(comparisons)
+    scores: dict[str, dict[str, float]] = {}
+    for position, comparison in enumerate(comparisons):
+        ranked = [entry for entry in comparison.entries if not entry.offline]
+        names = [name_of(entry) for entry in ranked]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UserError(
+                f"Two rows of {comparison.dataset} are called {twice[0]}: ranks need one of each."
+            )
+        means = [entry.final_stat(lambda run: run.final.all, None).mean for entry in ranked]
+        scores[str(position)] = dict(zip(names, means, strict=True))
     return rank_chart("Methods", scores)
 
 
-def _settings(runs: Sequence[RunRecord]) -> list[Comparison]:
+def _names(comparisons: Sequence[Comparison]) -> Callable[[Entry], str]:
+    """What a row is called in all settings: by its method alone, if that has the same settings everywhere."""
+    forms: dict[str, set[str]] = {}
+    for entry in (entry for comparison in comparisons for entry in comparison.entries):
+        settings = entry.runs[0].recipe.get("method")
+        forms.setdefault(entry.method, set()).add(json.dumps(settings, sort_keys=True, default=str))
+    return lambda entry: entry.label if len(forms[entry.method]) == 1 else row_name(entry.runs[0])
+
+
+def _comparison_per_setting(runs: Sequence[RunRecord]) -> list[Comparison]:
     """The finished runs of each data set, split and mode."""
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:
@@ -97,7 +112,7 @@ def _settings(runs: Sequence[RunRecord]) -> list[Comparison]:
     return [compare(group) for group in groups.values()]
 
 
-def _line(entry: Entry, comparison: Comparison) -> dict[str, str | int]:
+def _line(name: str, entry: Entry, comparison: Comparison) -> dict[str, str | int]:
     last = comparison.num_steps - 1
     means = {name: entry.step_stat(last, score).scaled(100) for name, score in MEANS.items()}
     means["hiou"] = entry.final_stat(lambda s: s.final.h, None).scaled(100)
@@ -109,7 +124,7 @@ def _line(entry: Entry, comparison: Comparison) -> dict[str, str | int]:
         "split": str(recipe.get("scenario", {}).get("split", "")),
         "mode": comparison.policy.get("mode", ""),
         "tested": tested_text(comparison.policy),
-        "method": entry.label,
+        "method": name,
         "seeds": len(entry.finished),
     }
     for name, value in means.items():

@@ -98,7 +98,7 @@ def row_recipe(
     device: str = "auto",
     say: Callable[[str], None] | None = None,
 ) -> RunConfig:
-    """The recipe of one row: a recipe file, what all rows share, what was asked for, then what makes the row."""
+    """The recipe of one row: a recipe file, what all rows share, what was asked for, what makes the row."""
     setting = table.settings.get(dataset, {})
     scenario = {
         "dataset": dataset,

@@ -123,7 +123,7 @@ def check_declarations(bench: Bench) -> None:
 
 
 def check_end_of_first_step(bench: Bench) -> None:
-    """The model that step 0 trains stays as it is when the step ends, unless `start` says otherwise."""
+    """When step 0 ends the trained model stays, or `start` names the settings of what replaces it."""
     method, first = bench.method(), bench.scenario[0]
     session = bench.begin(method, first)
     bench.train(session, first, range(2))
