@@ -4,6 +4,7 @@ A better default makes these fail until the runs are repeated. That is no fault 
 leaves them out: there the records are judged by their own recipes (tests/test_docs.py).
 """
 
+import re
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -18,7 +19,7 @@ from segue.core.overrides import differences
 from segue.core.packed import packed_places
 from segue.core.records import read_run, read_yaml
 from segue.engine.recipe import complete, find_recipe, resolve
-from segue.report.study import study_csv
+from segue.report.study import study_csv, study_ranks
 
 pytestmark = pytest.mark.results
 
@@ -104,3 +105,12 @@ def test_tables_to_load_are_made_of_the_records(file: str, runs: str) -> None:
     study = folder / runs / "study.jsonl"
     stored = packed_places(study) if study.is_file() else sorted((folder / runs).glob("*/*-s?"))
     assert (folder / file).read_text() == study_csv([read_run(place) for place in stored])
+
+
+def test_ranks_are_those_of_the_records() -> None:
+    runs = [read_run(place) for place in packed_places(ROOT / "results/voc256-2/compare/study.jsonl")]
+    chart, stored = study_ranks(runs), ROOT / "docs/results/figures/voc256-2-ranks.svg"
+    assert chart is not None
+    for line in chart.alt.partition("settings: ")[2].split(", "):
+        name, rank = line.split()
+        assert re.search(rf">({name}  {rank}|{rank}  {name})<", stored.read_text(encoding="utf-8")), line
