@@ -13,12 +13,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from segue.core.errors import UserError, brief, suggest
+from segue.core.numbers import check_numbers
 from segue.core.overrides import _dotted
 from segue.core.scenario import FuturePolicy, Mode, VoidPolicy
 
@@ -292,22 +293,7 @@ def _check_keys(kind: type, values: Mapping[str, Any], where: str) -> None:
             if not isinstance(value, Mapping):
                 raise UserError(f"'{_dotted(where, key)}' is a section: write '{key}: {{key: value}}'.")
             _check_keys(hints[key], value, _dotted(where, key))
-        _check_truth(hints[key], value, _dotted(where, key))
-
-
-def _check_truth(hint: Any, value: Any, path: str) -> None:
-    """Refuse true and false as numbers: pydantic takes them for 1 and 0."""
-    if isinstance(value, (list, tuple)):
-        for place, each in enumerate(value):
-            _check_truth(hint, each, f"{path}.{place}")
-    kinds = _parts(hint)
-    if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
-        raise UserError(f"'{path}' is {value!r}, where a number belongs.")
-
-
-def _parts(hint: Any) -> set[Any]:
-    """All types of which a type is made, itself included."""
-    return {hint}.union(*map(_parts, get_args(hint)))
+        check_numbers(hints[key], value, _dotted(where, key))
 
 
 def _meant(kind: type, key: str, where: str) -> str:
