@@ -19,6 +19,7 @@ from segue.core.config import (
 from segue.core.errors import UserError
 from segue.core.overrides import differences, merge, parse_overrides
 from segue.core.yaml_text import parse_yaml
+from segue.methods.caf import CAF
 
 SMALL = {"scenario": {"dataset": "voc", "split": "15-5"}, "method": {"name": "caf"}}
 FULL = {
@@ -227,6 +228,7 @@ def test_section_must_be_a_mapping(value):
         ("optim", "momentum", 1, "less than 1"),
         ("optim", "momentum", float("nan"), "less than 1"),
         ("optim", "clip", -1, "greater than 0"),
+        ("optim", "clip", False, "greater than 0"),
         ("optim", "nesterov", "maybe", "boolean"),
         ("train", "epochs", 0, "greater than or equal to 1"),
         ("train", "epochs", 2.5, "integer"),
@@ -256,25 +258,21 @@ def test_bad_entry_of_a_list_is_named_by_its_place():
 @pytest.mark.parametrize(
     ("key", "value", "place"),
     [
-        *(
-            ("train.epochs", True, ""),
-            ("optim.clip", False, ""),
-            ("train.epochs_next", True, ""),
-            ("optim.lr_first", False, ""),
-        ),
-        *(
-            ("eval.size", True, ""),
-            ("train.scale", [True, 1], ".0"),
-            ("scenario.order", ["cat", False], ".1"),
-        ),
-        ("scenario.split", [["cat"], ["dog", True]], ".1.1"),
+        *(("train.epochs", True, ""), ("train.epochs_next", True, ""), ("optim.clip", True, "")),
+        *(("optim.momentum", False, ""), ("train.scale", [True, 1], ".0"), ("eval.samples", False, "")),
+        *(("scenario.order", ["cat", False], ".1"), ("scenario.split", [["cat"], ["dog", True]], ".1.1")),
     ],
 )
 def test_true_and_false_are_no_numbers(key: str, value: object, place: str):
     """They would be taken as 1 and 0."""
     section, _, name = key.partition(".")
-    with pytest.raises(UserError, match=f"'{key}{place}' is (True|False), where a number belongs"):
+    with pytest.raises(UserError, match=f"'{key}{place}' is (True|False): a number belongs here"):
         recipe(**{section: {name: value}})
+
+
+def test_true_is_no_number_in_the_settings_of_a_method():
+    with pytest.raises(UserError, match=r"'method\.params\.rehearsal\.per_class' is True: a number belongs"):
+        validate(CAF.Config, {"rehearsal": {"per_class": True}}, "method.params")
 
 
 def test_missing_keys_are_all_named():

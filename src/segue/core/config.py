@@ -268,10 +268,12 @@ def validate(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     """Check values against a config dataclass; `where` names the section in messages."""
     _check_keys(kind, values, where)
     try:
-        return cast("T", _checker(cast("Any", kind)).validate_python(dict(values)))
+        checked = cast("T", _checker(cast("Any", kind)).validate_python(dict(values)))
     except ValidationError as error:
         lines = [_sentence(where, problem) for problem in error.errors()]
         raise UserError("\n".join(dict.fromkeys(lines))) from error
+    check_numbers(kind, values, where)
+    return checked
 
 
 @functools.cache
@@ -284,7 +286,7 @@ def _checker(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 def _check_keys(kind: type, values: Mapping[str, Any], where: str) -> None:
-    """Refuse what pydantic takes, or names without saying what was meant: keys are looked at one by one."""
+    """Unknown keys, with the nearest valid one (pydantic names them but does not say what was meant)."""
     hints = get_type_hints(kind)
     for key, value in values.items():
         if key not in hints:
@@ -293,7 +295,6 @@ def _check_keys(kind: type, values: Mapping[str, Any], where: str) -> None:
             if not isinstance(value, Mapping):
                 raise UserError(f"'{_dotted(where, key)}' is a section: write '{key}: {{key: value}}'.")
             _check_keys(hints[key], value, _dotted(where, key))
-        check_numbers(hints[key], value, _dotted(where, key))
 
 
 def _meant(kind: type, key: str, where: str) -> str:

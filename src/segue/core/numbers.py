@@ -1,20 +1,26 @@
-"""Numbers of a recipe are numbers: pydantic takes true and false for 1 and 0."""
+"""True and false are no numbers: pydantic takes them for 1 and 0."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, get_args, get_type_hints
 
 from segue.core.errors import UserError
+from segue.core.overrides import _dotted
 
 
 def check_numbers(hint: Any, value: Any, path: str) -> None:
-    """Refuse true and false where the type of a field asks for a number, in lists too."""
-    if isinstance(value, (list, tuple)):
+    """Refuse true and false where a number belongs, in sections and lists too; all else has been checked."""
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        hints = get_type_hints(hint)
+        for key, each in value.items():
+            check_numbers(hints[key], each, _dotted(path, key))
+    elif isinstance(value, (list, tuple)):
         for place, each in enumerate(value):
             check_numbers(hint, each, f"{path}.{place}")
-    kinds = _parts(hint)
-    if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
-        raise UserError(f"'{path}' is {value!r}, where a number belongs.")
+    elif isinstance(value, bool) and bool not in (kinds := _parts(hint)) and kinds & {int, float}:
+        raise UserError(f"'{path}' is {value!r}: a number belongs here.")
 
 
 def _parts(hint: Any) -> set[Any]:

@@ -104,14 +104,12 @@ def shared_first_steps(
 
     Takes a step 0 that is `there` already, or that of another run in `wanted`.
     """
-    # in each folder first those that gather state: others can start from them, but not the other way round;
-    # last those that replace the trained model: they can start from others
+    # in each folder first those that gather state: others can start from them, but not the other way round
     folders = list(dict.fromkeys(place.parent for place in wanted))
     takers = {each.hash for each in wanted.values() if each.gathered is None}
     gives = {place: each.gathered is not None and each.hash in takers for place, each in wanted.items()}
     donors, starts = dict(there), dict[Path, Path | None]()
-    replaces = {place: each.replaced is not None for place, each in wanted.items()}
-    for place in sorted(wanted, key=lambda x: (folders.index(x.parent), replaces[x], not gives[x])):
+    for place in sorted(wanted, key=lambda x: (folders.index(x.parent), not gives[x])):
         fitting = (
             donor
             for donor, theirs in donors.items()
