@@ -63,7 +63,7 @@ def evaluate_by(
         truth = batch.labels[valid] * channels
         for name, confusion in confusions.items():
             scores = close_background(logits[name]) if closed else logits[name]
-            predicted = scores.argmax(1)
+            predicted = scores.max(1).indices  # argmax takes four times as long on a CPU
             confusion += torch.bincount(truth + predicted[valid], minlength=channels * channels)
             if tally is not None:
                 tally.add(batch, predicted)
