@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,18 @@ def test_a_row_of_one_old_class_alone() -> None:
     assert scaled.norm() == pytest.approx(2.0)
 
 
-def test_only_new_rows_and_the_background_change() -> None:
+class Counted(list):
+    """Batches that count how often they are gone through."""
+
+    passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        return super().__iter__()
+
+
+def started(room: float, epochs: int = 2):
+    """A model before and after its start, the context, and how often the images were read."""
     bench = Bench(plugins.find("method", "mib"), {})
     method = bench.method()
     first, second = bench.scenario.steps[:2]
@@ -49,15 +61,26 @@ def test_only_new_rows_and_the_background_change() -> None:
     method.grow(second)
     before = {name: value.clone() for name, value in method.model.state_dict().items()}
     context = bench.context(second, torch.Generator())
-    start_from_similar(method, context, OPTIM, epochs=2)
-    after = method.model.state_dict()
+    counted = Counted(context.loader)
+    start_from_similar(method, replace(context, loader=counted), OPTIM, epochs, room)
+    return before, method.model.state_dict(), counted.passes
+
+
+def test_only_new_rows_and_the_background_change() -> None:
+    before, after, _ = started(room=1e9)
     changed = {name for name in after if not torch.equal(before[name], after[name])}
     assert changed == {f"classifier.parts.{k}" for k in ("0.weight", "1.weight", "1.bias")}
-    old, new = (method.model.classifier.parts[k].weight.flatten(1) for k in (0, 1))
+    old, new = (after[f"classifier.parts.{k}.weight"].flatten(1) for k in (0, 1))
     assert torch.equal(old[1:], before["classifier.parts.0.weight"].flatten(1)[1:])
     lengths = before["classifier.parts.0.weight"].flatten(1).norm(dim=1)
     torch.testing.assert_close(old[0].norm(), lengths[0])
     torch.testing.assert_close(new.norm(dim=1).mean(), lengths.mean())
+
+
+def test_features_are_computed_once_where_there_is_room_and_the_start_is_the_same() -> None:
+    (_, kept, once), (_, anew, every_time), (_, _, with_a_batch) = map(started, (1e9, 0, 40_000))
+    assert (once, every_time, with_a_batch) == (1, 3, 3)
+    assert all(torch.equal(value, anew[name]) for name, value in kept.items())
 
 
 @pytest.mark.parametrize("start", ["share", "random", "similar"])

@@ -169,8 +169,8 @@ class TrainConfig:
     cache_frozen: bool = False
     """outputs of the frozen stages computed once for student and teacher and, with `views`, once per view"""
     cache_gb: NonNegative = 1.0
-    """gigabytes of memory for outputs of frozen stages of training images, and as many for those of test
-    images; what does not fit is computed again"""
+    """gigabytes of memory for outputs of frozen stages of training images, as many for those of test images,
+    and for features with which method.start=similar begins; what does not fit is computed again"""
     cache_disk_gb: NonNegative = 0.0
     """gigabytes of disk, in Segue's cache folder, for outputs of frozen stages that other runs need, too"""
     norm: Literal["frozen", "batch"] = "frozen"

@@ -268,7 +268,8 @@ def _train(
     method.train()  # a run that goes on comes here from a test, a resumed one does not
     context, began = _context(data, step, device), time.monotonic()
     if config.method.start == "similar" and not step.first and inside is None:
-        start_from_similar(method, context, config.optim, config.method.start_epochs)
+        room = config.train.cache_gb * 1e9
+        start_from_similar(method, context, config.optim, config.method.start_epochs, room)
     with autocast(device, config.train.precision):  # as in training
         method.begin_step(context)
     aside = time.monotonic() - began

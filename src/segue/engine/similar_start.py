@@ -7,11 +7,14 @@ the authors' code lets them move.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segue.core.config import OptimConfig
+from segue.data.transfer import sent
 from segue.engine.optim import set_learning_rate
 from segue.losses import labels_of_map, unbiased_cross_entropy, wide
 from segue.losses.processes import sum_over_processes, this_process
@@ -57,22 +60,56 @@ class Composition(nn.Module):
         last.bias.copy_(self.biases * (self.old_biases.norm() / length).clamp_max(1.0))
 
 
-def start_from_similar(method: Method, context: StepContext, optim: OptimConfig, epochs: int) -> None:
-    """Give a grown model's new classifiers the start that is tuned on the step's images."""
+class Features:
+    """The head's features of a step's images with their labels, pass after pass.
+
+    The network stays as it is and the images come alike in every pass, so one pass computes them for all
+    that follow. If they do not fit into `room` bytes, every pass computes them anew.
+    """
+
+    def __init__(self, method: Method, context: StepContext, room: float) -> None:
+        self.model, self.context, self.room = method.model, context, room
+        self.kept: list[tuple[Tensor, Tensor]] = []
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        if self.kept:
+            device = self.context.device
+            yield from ((sent(h, device), sent(labels, device).long()) for h, labels in self.kept)
+            return
+        kept, room = [], self.room
+        for batch in self.context.loader:
+            with torch.no_grad():
+                h_BFhw = self.model.refined(batch.images)
+            labels = batch.labels.to(torch.uint8)
+            room -= h_BFhw.nbytes + labels.nbytes
+            if room >= 0:
+                kept.append((h_BFhw.cpu(), labels.cpu()))
+            else:
+                kept.clear()
+            yield h_BFhw, batch.labels
+        self.kept = kept
+
+
+def start_from_similar(
+    method: Method, context: StepContext, optim: OptimConfig, epochs: int, room: float
+) -> None:
+    """Give a grown model's new classifiers the start that is tuned on the step's images.
+
+    `room`: bytes of memory for the features of all images.
+    """
     model = method.model
     assert isinstance(model.classifier, GrowingClassifier), "the recipe of another is refused"
     was_training = model.training
     model.eval()
-    composition = Composition(model.classifier, _begin(method, context))
+    features = Features(method, context, room)
+    composition = Composition(model.classifier, _begin(method, context, features))
     groups = [{"params": list(composition.parameters()), "base_lr": optim.lr_next}]
     optimizer = torch.optim.SGD(groups, lr=optim.lr_next, momentum=optim.momentum)
     batches, done = epochs * len(context.loader), 0
     for _ in range(epochs):
-        for batch in context.loader:
+        for h, labels in features:
             set_learning_rate(optimizer, done, batches, optim.poly_power)
-            with torch.no_grad():
-                h = model.refined(batch.images)
-            loss = unbiased_cross_entropy(composition(h), batch.labels, context.step.num_old)
+            loss = unbiased_cross_entropy(composition(h), labels, context.step.num_old)
             optimizer.zero_grad()
             loss.backward()
             for parameter in composition.parameters():
@@ -84,7 +121,7 @@ def start_from_similar(method: Method, context: StepContext, optim: OptimConfig,
 
 
 @torch.no_grad()
-def _begin(method: Method, context: StepContext) -> Tensor:
+def _begin(method: Method, context: StepContext, features: Features) -> Tensor:
     """The masks M by what the old channels say of the new classes' places: n x O x D."""
     model, step = method.model, context.step
     parts = list(model.classifier.parts)[:-1]
@@ -92,12 +129,12 @@ def _begin(method: Method, context: StepContext) -> Tensor:
     new = torch.arange(step.num_old, step.num_channels, device=context.device)
     total, counts = rows.new_zeros(len(new), *rows.shape), rows.new_zeros(len(new))
     kernel, padding = parts[0].kernel_size, parts[0].padding
-    for batch in context.loader:
-        h = wide(model.refined(batch.images))
+    for h, labels in features:
+        h = wide(h)
         old = torch.cat([part(h) for part in parts], dim=1).softmax(1)
-        features = F.unfold(h, kernel, padding=padding).mT.flatten(0, 1)
-        belongs = (labels_of_map(batch.labels, h).flatten()[:, None] == new).to(rows.dtype)
-        total += shared_signs(features, old.movedim(1, -1).flatten(0, 2), belongs, rows)
+        places = F.unfold(h, kernel, padding=padding).mT.flatten(0, 1)
+        belongs = (labels_of_map(labels, h).flatten()[:, None] == new).to(rows.dtype)
+        total += shared_signs(places, old.movedim(1, -1).flatten(0, 2), belongs, rows)
         counts += belongs.sum(0)
     counts = sum_over_processes(counts).clamp_min(1)
     return sum_over_processes(total) / counts[:, None, None]
