@@ -242,6 +242,14 @@ def test_scores_as_json(segue, trained):
     assert code == 0 and f"Next: segue report '{trained}'" in err
 
 
+def test_a_report_says_what_can_be_done_with_a_run_and_with_a_packed_study(segue, trained, tmp_path):
+    study = trained.parent / "study.jsonl"
+    code, _, err = segue("report", trained, "--out", study)
+    assert code == 0 and f"Next: segue export '{trained}' model" in err
+    code, _, err = segue("report", study, "--out", tmp_path / "page.html")
+    assert code == 0 and f"Next: segue report {study} --out ranks.svg --summary" in err
+
+
 def test_a_plan_as_json(segue):
     code, text, err = segue("plan", "mib", *TINY, "--gpu", "t4", "--json")
     found = json.loads(text)

@@ -62,4 +62,7 @@ def command(
     if not summary and out.suffix != ".jsonl":  # these may hold many settings
         print_tables(runs)
     tell(f"Report: {written}")
-    tell_next(f"export {quote(folders[0])} model", "a folder to predict with and to extend", silent=quiet)
+    if folders[0].is_dir():
+        tell_next(f"export {quote(folders[0])} model", "a folder to predict with and to extend", silent=quiet)
+    else:
+        tell_next(f"report {quote(folders[0])} --out ranks.svg --summary", "mean ranks", silent=quiet)
