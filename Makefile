@@ -18,7 +18,7 @@ help:
 	@echo "make slow    the tests that train for minutes"
 	@echo "make results-check  whether the stored results are those of today's defaults"
 	@echo "make results the pages of results, from the records; runs what is missing"
-	@echo "make voc256-2  the runs of the second protocol that are missing, in their order (hours)"
+	@echo "make voc256-2  the runs of the benchmark that are missing, in their order (hours)"
 	@echo "make bench   time and memory as ratios: tables, JSON and docs/performance.md (half an hour)"
 	@echo "make docs    the site with the API reference, in site/; a broken link is an error"
 	@echo "make lint    style, format and type checks"
@@ -120,18 +120,21 @@ results: $(STAMP)
 	@for item in 1 2 3 4 5 6 7; do $(BIN)/segue reproduce table$$item --scale voc256 --from-records \
 		--page docs/results/table$$item.md --quiet > /dev/null || exit 1; done
 
-# the second protocol (docs/protocol.md): each line goes on where it stopped, so does the whole
+# the benchmark (docs/benchmark.md): each line goes on where it stopped, so does the whole
 BOTH2 := model.weights=weights/resnet18.safetensors train.precision=bf16 train.cache_disk_gb=8
 VOC2 := data.root=data/voc256 $(BOTH2)
 ADE2 := data.root=data/ade11 $(BOTH2)
 CAF2 := caf,caf-similar,caf-imagined,caf-no-memory,caf-paper,caf-official
 METHODS2 := mib,mib-similar,$(CAF2),finetune,lwf,ewc,lwf_mc,pi,rw,ilt,incseg,plop,sdr,ssul,dft,dkd,star,rcil,mbs,acil,joint
-BEST2 := mib,caf,caf-similar,caf-imagined,sdr,dkd,ssul,acil,joint
+BEST2 := mib,caf,caf-similar,caf-imagined,sdr,mbs,ssul,acil,joint
+FORM2 := mib,caf,caf-imagined,caf-imagined-no-layer,caf-similar,caf-similar-no-layer,caf-similar-bare
 COMPARE2 := $(BIN)/segue compare voc256-2.yaml --out results/voc256-2/compare
 
 voc256-2: $(STAMP)
 	@$(BIN)/segue tune voc256-2.yaml --on voc --split 15-1 --by hIoU --out results/voc256-2/tuning $(VOC2)
 	@for split in 15-1 15-5; do $(COMPARE2) --on voc --split $$split --methods $(METHODS2) $(VOC2) || exit 1; done
+	@$(BIN)/segue compare voc256-2-form.yaml --on voc --split 15-1 --methods $(FORM2) --seeds 3 \
+		--out results/voc256-2/form scenario.hold_out=0.2 $(VOC2)
 	@for seeds in 1 3; do $(COMPARE2) --on voc --split 10-1 --methods $(BEST2) --seeds $$seeds $(VOC2) && \
 		$(COMPARE2) --on folder --split 6-1 --methods $(BEST2) --seeds $$seeds $(ADE2) || exit 1; done
 	@for split in 15-1 15-5; do $(COMPARE2) --on voc --split $$split --methods $(METHODS2) --seeds 3 $(VOC2) || exit 1; done

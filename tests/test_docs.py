@@ -110,15 +110,39 @@ def test_other_data_in_the_readme_has_the_numbers_of_the_page() -> None:
         assert f"{value:.1f}" in said
 
 
-def test_table_in_the_readme_has_the_numbers_of_the_page() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = re.search(r"<!-- results:voc256-2 -->\n(.*?)<!-- /results:voc256-2 -->", text, re.S)
+def marked_table(file: str, marker: str) -> tuple[str, list[str]]:
+    """Head and rows of a table between the comments `results:MARKER` of a document."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    block = re.search(rf"<!-- results:{marker} -->\n(.*?)<!-- /results:{marker} -->", text, re.S)
     assert block is not None
-    scores, (head, _, *rows) = scores_on("voc256-2-15-1.md"), block[1].strip().splitlines()
-    assert head == "| method | old | new | all | hIoU |" and len(rows) >= 5
+    head, _, *rows = block[1].strip().splitlines()
+    assert len(rows) >= 5
+    return head, rows
+
+
+@pytest.mark.parametrize(
+    ("file", "marker", "page"),
+    [
+        ("README.md", "voc256-2", "voc256-2-15-1.md"),
+        ("docs/benchmark.md", "voc256-2-form", "voc256-2-form.md"),
+    ],
+)
+def test_table_has_the_numbers_of_its_page(file: str, marker: str, page: str) -> None:
+    scores, (head, rows) = scores_on(page), marked_table(file, marker)
+    assert head == "| method | old | new | all | hIoU |"
     for row in rows:
         name = re.findall(r"`(.*?)`", row)[0]
         cells = [f"{scores[name][score]:.1f}" for score in ("old", "new", "all", "hIoU")]
+        assert row == f"| `{name}` | {' | '.join(cells)} |"
+
+
+def test_table_of_all_settings_has_the_numbers_of_their_pages() -> None:
+    head, rows = marked_table("docs/benchmark.md", "voc256-2-settings")
+    assert head == "| method | 15-1 | 15-5 | 10-1 | ADE 6-1 |"
+    pages = [scores_on(f"voc256-2-{page}.md") for page in ("15-1", "15-5", "10-1", "ade11-6-1")]
+    for row in rows:
+        name = re.findall(r"`(.*?)`", row)[0]
+        cells = [f"{scores[name]['all']:.1f} / {scores[name]['hIoU']:.1f}" for scores in pages]
         assert row == f"| `{name}` | {' | '.join(cells)} |"
 
 
