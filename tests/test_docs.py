@@ -123,7 +123,7 @@ def marked_table(file: str, marker: str) -> tuple[str, list[str]]:
 @pytest.mark.parametrize(
     ("file", "marker", "page"),
     [
-        ("README.md", "voc256-2", "voc256-2-15-1.md"),
+        ("README.md", "voc256-2", "voc256-2-15-1-seeds.md"),
         ("docs/benchmark.md", "voc256-2-form", "voc256-2-form.md"),
     ],
 )
