@@ -127,7 +127,7 @@ ADE2 := data.root=data/ade11 $(BOTH2)
 CAF2 := caf,caf-similar,caf-imagined,caf-no-memory,caf-paper,caf-official
 METHODS2 := mib,mib-similar,$(CAF2),finetune,lwf,ewc,lwf_mc,pi,rw,ilt,incseg,plop,sdr,ssul,dft,dkd,star,rcil,mbs,acil,joint
 BEST2 := mib,caf,caf-similar,caf-imagined,sdr,mbs,ssul,acil,joint
-FORM2 := mib,caf,caf-imagined,caf-imagined-no-layer,caf-similar,caf-similar-no-layer,caf-similar-bare
+FORM2 := mib,caf,caf-imagined,caf-imagined-no-layer,caf-similar,caf-similar-no-layer,caf-similar-plain,caf-similar-bare
 COMPARE2 := $(BIN)/segue compare voc256-2.yaml --out results/voc256-2/compare
 
 voc256-2: $(STAMP)
