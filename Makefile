@@ -128,12 +128,15 @@ CAF2 := caf,caf-similar,caf-imagined,caf-no-memory,caf-paper,caf-official
 METHODS2 := mib,mib-similar,$(CAF2),finetune,lwf,ewc,lwf_mc,pi,rw,ilt,incseg,plop,sdr,ssul,dft,dkd,star,rcil,mbs,acil,joint
 BEST2 := mib,caf,caf-similar,caf-imagined,sdr,mbs,ssul,acil,joint
 FORM2 := mib,caf,caf-imagined,caf-imagined-no-layer,caf-similar,caf-similar-no-layer,caf-similar-plain,caf-similar-bare
+ONCE2 := caf-similar-3,caf-similar-3-ad-10,caf-imagined-bare
 COMPARE2 := $(BIN)/segue compare voc256-2.yaml --out results/voc256-2/compare
 
 voc256-2: $(STAMP)
 	@$(BIN)/segue tune voc256-2.yaml --on voc --split 15-1 --by hIoU --out results/voc256-2/tuning $(VOC2)
 	@for split in 15-1 15-5; do $(COMPARE2) --on voc --split $$split --methods $(METHODS2) $(VOC2) || exit 1; done
 	@$(BIN)/segue compare voc256-2-form.yaml --on voc --split 15-1 --methods $(FORM2) --seeds 3 \
+		--out results/voc256-2/form scenario.hold_out=0.2 $(VOC2)
+	@$(BIN)/segue compare voc256-2-form.yaml --on voc --split 15-1 --methods $(ONCE2) \
 		--out results/voc256-2/form scenario.hold_out=0.2 $(VOC2)
 	@for seeds in 1 3; do $(COMPARE2) --on voc --split 10-1 --methods $(BEST2) --seeds $$seeds $(VOC2) && \
 		$(COMPARE2) --on folder --split 6-1 --methods $(BEST2) --seeds $$seeds $(ADE2) || exit 1; done

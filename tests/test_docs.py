@@ -146,6 +146,16 @@ def test_table_of_all_settings_has_the_numbers_of_their_pages() -> None:
         assert row == f"| `{name}` | {' | '.join(cells)} |"
 
 
+def test_table_of_three_seeds_has_the_numbers_of_its_pages() -> None:
+    head, rows = marked_table("docs/benchmark.md", "voc256-2-seeds")
+    assert head == "| method | 15-1 all | 15-1 hIoU | 15-5 all | 15-5 hIoU |"
+    pages = [scores_on(f"voc256-2-{split}-seeds.md") for split in ("15-1", "15-5")]
+    for row in rows:
+        name, *cells = [cell.strip(" `") for cell in row.strip("|").split("|")]
+        means = [f"{scores[name][score]:.1f}" for scores in pages for score in ("all", "hIoU")]
+        assert [cell.partition(" ±")[0] for cell in cells] == means
+
+
 def test_records_of_held_out_images_say_so() -> None:
     recipes = (ROOT / "results").rglob("recipe.yaml")
     held_out = [path.parent for path in recipes if re.search(r"hold_out: 0\.[1-9]", path.read_text())]

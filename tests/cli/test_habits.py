@@ -247,7 +247,8 @@ def test_a_report_says_what_can_be_done_with_a_run_and_with_a_packed_study(segue
     code, _, err = segue("report", trained, "--out", study)
     assert code == 0 and f"Next: segue export '{trained}' model" in err
     code, _, err = segue("report", study, "--out", tmp_path / "page.html")
-    assert code == 0 and f"Next: segue report {study} --out ranks.svg --summary" in err
+    assert code == 0 and f"Next: segue report {study} --out summary.csv --summary" in err
+    assert segue("report", study, "--out", tmp_path / "summary.csv", "--summary")[0] == 0
 
 
 def test_a_plan_as_json(segue):

@@ -65,4 +65,5 @@ def command(
     if folders[0].is_dir():
         tell_next(f"export {quote(folders[0])} model", "a folder to predict with and to extend", silent=quiet)
     else:
-        tell_next(f"report {quote(folders[0])} --out ranks.svg --summary", "mean ranks", silent=quiet)
+        why = "a line per method and setting"
+        tell_next(f"report {quote(folders[0])} --out summary.csv --summary", why, silent=quiet)
